@@ -1,0 +1,1 @@
+"""The network as ops and tensors: resource use, operator order, arena layout, .tflite in and out."""

@@ -1,0 +1,122 @@
+"""The network as ops and tensors: what the pruner, the exporter, the scheduler and the firmware compiler all read.
+
+Activations are NHWC with batch 1, as on the device. Ops carry the names and the conventions of TensorFlow Lite: padding
+'same' or 'valid', filters OHWI (CONV_2D), 1HWC (DEPTHWISE_CONV_2D) and OI (FULLY_CONNECTED), batch normalisation folded,
+ReLU fused. A graph made from a torch network holds float32 tensors, one read from a .tflite int8 ones.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+Activation = Literal["none", "relu", "relu6"]
+Padding = Literal["same", "valid"]
+DType = Literal["int8", "int16", "int32", "int64", "uint8", "float32", "bool"]
+
+ITEM_BYTES: dict[str, int] = {"int8": 1, "uint8": 1, "bool": 1, "int16": 2, "int32": 4, "float32": 4, "int64": 8}
+
+
+@dataclass(frozen=True)
+class Quantisation:
+    """real = scale * (q - zero_point); one entry, or one per index of `axis`."""
+
+    scale: tuple[float, ...]
+    zero_point: tuple[int, ...]
+    axis: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Tensor:
+    """An activation, or a constant when it has `data`."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: DType
+    quantisation: Quantisation | None = None
+    data: np.ndarray | None = None
+    group: int | None = None  # channel group of the last axis: tensors of one group are pruned alike
+
+    @property
+    def elements(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return self.elements * ITEM_BYTES[self.dtype]
+
+
+@dataclass(frozen=True)
+class ConvOptions:
+    """CONV_2D, and DEPTHWISE_CONV_2D with its depth multiplier."""
+
+    stride: tuple[int, int] = (1, 1)
+    padding: Padding = "same"
+    dilation: tuple[int, int] = (1, 1)
+    activation: Activation = "none"
+    depth_multiplier: int = 1
+
+
+@dataclass(frozen=True)
+class PoolOptions:
+    """AVERAGE_POOL_2D and MAX_POOL_2D."""
+
+    filter: tuple[int, int]
+    stride: tuple[int, int]
+    padding: Padding = "valid"
+    activation: Activation = "none"
+
+
+@dataclass(frozen=True)
+class ActivationOptions:
+    """FULLY_CONNECTED, ADD and MUL: only the fused activation."""
+
+    activation: Activation = "none"
+
+
+@dataclass(frozen=True)
+class SoftmaxOptions:
+    """SOFTMAX."""
+
+    beta: float = 1.0
+
+
+@dataclass(frozen=True)
+class NoOptions:
+    """RESHAPE and the others whose operands say everything."""
+
+
+Options = ConvOptions | PoolOptions | ActivationOptions | SoftmaxOptions | NoOptions
+
+
+@dataclass(frozen=True)
+class Op:
+    """One operator; `inputs` and `outputs` index the graph's tensors, -1 marks an absent optional input."""
+
+    kind: str  # TensorFlow Lite's name: CONV_2D, ADD, ...
+    name: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    options: Options = field(default_factory=NoOptions)
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Ops in a valid execution order, the tensors they connect, and which of those are the network's own."""
+
+    tensors: tuple[Tensor, ...]
+    ops: tuple[Op, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+    def activations_of(self, op: Op) -> Iterator[int]:
+        """The inputs of `op` that are computed, not constant."""
+        return (index for index in op.inputs if index >= 0 and self.tensors[index].data is None)
+
+    def constants_of(self, op: Op) -> Iterator[int]:
+        """The inputs of `op` that are stored: weights, biases, shapes."""
+        return (index for index in op.inputs if index >= 0 and self.tensors[index].data is not None)

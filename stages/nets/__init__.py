@@ -1,0 +1,1 @@
+"""The backbones, as torch networks built from a name, arguments and channel widths."""
