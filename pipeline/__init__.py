@@ -1,1 +1,1 @@
-"""The engine: DAG, cache, configuration, executors and command line. It knows no machine learning, no C, no serial port."""
+"""The engine: DAG, cache, configuration, executor, command line. It knows no machine learning, no C, no serial port."""

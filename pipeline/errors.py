@@ -4,6 +4,7 @@
     ├── ConfigError          exit code 2: pipeline.yaml, --set or the command line is wrong
     ├── StageError           a step could not do its work
     ├── CacheError           the cache could not be read or written (a damaged entry is rebuilt, not raised)
+    ├── DiskFull             no space left while writing
     ├── ToolError            an external program is missing, failed or took too long
     └── HardwareError        a board or instrument misbehaved
         ├── HardwareAbsent   exit code 3: the board asked for is not attached
@@ -39,6 +40,16 @@ class StageError(PipelineError):
 
 class CacheError(PipelineError):
     """The cache directory cannot be used."""
+
+
+class DiskFull(PipelineError):
+    """No space left while writing."""
+
+    def __init__(self, where: str) -> None:
+        super().__init__(
+            f"{where}: disk full while writing, nothing half-written is kept; "
+            "free some space, for instance with: pipeline gc --max-size 1GB"
+        )
 
 
 class ToolError(PipelineError):

@@ -17,8 +17,15 @@ _NUMBER = re.compile(r"^\s*([+-]?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)\s*([A-Za-zµ]*)
 _BYTES = {"B": 1, "KB": 1000, "MB": 1000**2, "GB": 1000**3, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
 _COUNT = {"": 1, "K": 1000, "M": 1000**2, "G": 1000**3}
 _HERTZ = {"Hz": 1, "kHz": 1000, "MHz": 1000**2, "GHz": 1000**3}
-_SECONDS = {"us": Decimal("1e-6"), "ms": Decimal("1e-3"), "s": 1, "min": 60, "h": 3600, "d": 86400}
-_WATTS = {"uW": Decimal("1e-6"), "mW": Decimal("1e-3"), "W": 1}
+_SECONDS: dict[str, int | Decimal] = {
+    "us": Decimal("1e-6"),
+    "ms": Decimal("1e-3"),
+    "s": 1,
+    "min": 60,
+    "h": 3600,
+    "d": 86400,
+}
+_WATTS: dict[str, int | Decimal] = {"uW": Decimal("1e-6"), "mW": Decimal("1e-3"), "W": 1}
 
 
 def _quantity(units: Mapping[str, int | Decimal], example: str, whole: bool) -> Callable[[Any], int | float]:
@@ -43,8 +50,14 @@ def _quantity(units: Mapping[str, int | Decimal], example: str, whole: bool) -> 
     return parse
 
 
-Bytes = Annotated[int, BeforeValidator(_quantity(_BYTES, "51.7KB", True))]
-Count = Annotated[int, BeforeValidator(_quantity(_COUNT, "8.351M", True))]
-Hertz = Annotated[int, BeforeValidator(_quantity(_HERTZ, "216MHz", True))]
-Seconds = Annotated[float, BeforeValidator(_quantity(_SECONDS, "500ms", False))]
-Watts = Annotated[float, BeforeValidator(_quantity(_WATTS, "900mW", False))]
+parse_bytes = _quantity(_BYTES, "51.7KB", True)
+parse_count = _quantity(_COUNT, "8.351M", True)
+parse_hertz = _quantity(_HERTZ, "216MHz", True)
+parse_seconds = _quantity(_SECONDS, "500ms", False)
+parse_watts = _quantity(_WATTS, "900mW", False)
+
+Bytes = Annotated[int, BeforeValidator(parse_bytes)]
+Count = Annotated[int, BeforeValidator(parse_count)]
+Hertz = Annotated[int, BeforeValidator(parse_hertz)]
+Seconds = Annotated[float, BeforeValidator(parse_seconds)]
+Watts = Annotated[float, BeforeValidator(parse_watts)]

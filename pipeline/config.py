@@ -1,0 +1,252 @@
+"""pipeline.yaml -> the configuration of one experiment, checked before any step runs.
+
+The layers are merged in this order, later ones win: `defaults`, `experiments.NAME`, then with --quick the top-level
+`quick` and `experiments.NAME.quick`, then each --set. Every value remembers where it was written, so that an error
+names the file and line. YAML is read here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from pipeline.errors import ConfigError
+from pipeline.stage import Config
+
+Key = tuple[str, ...]
+_TOP_LEVEL = ("steps", "bench", "show", "programs", "defaults", "quick", "experiments")
+_EXPERIMENT_ONLY = ("description", "boards", "quick")
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a key was written: 'pipeline.yaml:12' and its full path there."""
+
+    where: str
+    path: Key
+
+    def __str__(self) -> str:
+        return f"{self.where}: {'.'.join(self.path)}"
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A mapping from YAML with the origin of each of its keys, nested keys included."""
+
+    values: Mapping[str, Any]
+    origins: Mapping[Key, Origin]
+
+    def below(self, *path: str) -> Layer:
+        """The mapping at `path`, empty where there is none."""
+        values: Any = self.values
+        for part in path:
+            values = values.get(part) or {}
+            if not isinstance(values, Mapping):
+                raise ConfigError(f"{self.origins[path]}: found {values!r}, needed a mapping of keys to values")
+        start = len(path)
+        return Layer(values, {key[start:]: origin for key, origin in self.origins.items() if key[:start] == path})
+
+    def overlaid(self, upper: Layer) -> Layer:
+        """This layer with the values of `upper` on top, mapping by mapping."""
+        return Layer(_merge(self.values, upper.values), {**self.origins, **upper.origins})
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One experiment, merged and checked."""
+
+    name: str
+    quick: bool
+    description: str
+    boards: tuple[str, ...]
+    sections: Mapping[str, Config]
+    raw: Mapping[str, Mapping[str, Any]]  # what the worker validates again: units are still written out
+
+    @property
+    def run_name(self) -> str:
+        return f"{self.name}-quick" if self.quick else self.name
+
+
+@dataclass(frozen=True)
+class Project:
+    """pipeline.yaml as read."""
+
+    file: Path
+    document: Layer
+
+    @property
+    def root(self) -> Path:
+        return self.file.parent
+
+    @property
+    def steps(self) -> Mapping[str, str]:
+        """Step name -> dotted name of the module that declares it."""
+        return self.document.below("steps").values
+
+    @property
+    def bench(self) -> str | None:
+        """'module:function' that lists the boards attached."""
+        return self.document.values.get("bench")
+
+    @property
+    def show(self) -> Mapping[str, str]:
+        """Artifacts to print when a run is done: `table` as text, `rows` with --json."""
+        return self.document.below("show").values
+
+    @property
+    def programs(self) -> Mapping[str, str]:
+        """Executable -> how to get it."""
+        return self.document.below("programs").values
+
+    @property
+    def experiments(self) -> Mapping[str, Any]:
+        return self.document.below("experiments").values
+
+
+def load_project(file: Path) -> Project:
+    document = _read_layer(file)
+    for key in document.values:
+        if key not in _TOP_LEVEL:
+            raise ConfigError(f"{document.origins[(key,)]}: {_unknown(key, _TOP_LEVEL)}")
+    return Project(file, document)
+
+
+def load_experiment(
+    project: Project, name: str, *, quick: bool, settings: Sequence[str], models: Mapping[str, type[Config]]
+) -> Experiment:
+    """Merge the layers of an experiment and check each section against its model."""
+    if name not in project.experiments:
+        raise ConfigError(
+            f"{project.file.name}: experiments.{name}: {_unknown(name, project.experiments, 'experiment')}"
+        )
+    document = project.document
+    merged = document.below("defaults").overlaid(document.below("experiments", name))
+    if quick:
+        merged = merged.overlaid(document.below("quick")).overlaid(document.below("experiments", name, "quick"))
+    for setting in settings:
+        merged = merged.overlaid(_setting_layer(setting))
+    known = (*_EXPERIMENT_ONLY, *models)
+    for key in merged.values:
+        if key not in known:
+            raise ConfigError(f"{merged.origins[(key,)]}: {_unknown(key, known)}")
+    sections = {section: merged.below(section) for section in models}
+    return Experiment(
+        name=name,
+        quick=quick,
+        description=str(merged.values.get("description", "")),
+        boards=_board_list(merged),
+        sections={section: _checked(section, layer, models[section]) for section, layer in sections.items()},
+        raw={section: layer.values for section, layer in sections.items()},
+    )
+
+
+def _read_layer(file: Path) -> Layer:
+    try:
+        text = file.read_text()
+    except OSError as error:
+        raise ConfigError(
+            f"{file}: cannot be read ({error.strerror}); run from the folder that holds it or give --file"
+        ) from error
+    try:
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f":{mark.line + 1}" if mark else ""
+        raise ConfigError(f"{file.name}{line}: not valid YAML ({getattr(error, 'problem', error)})") from error
+    if not isinstance(node, yaml.MappingNode):
+        raise ConfigError(f"{file.name}: found no keys, needed at least 'steps' and 'experiments'")
+    origins: dict[Key, Origin] = {}
+    _collect_origins(node, file.name, (), origins)
+    return Layer(yaml.safe_load(text), origins)
+
+
+def _collect_origins(node: yaml.Node, file: str, path: Key, origins: dict[Key, Origin]) -> None:
+    if not isinstance(node, yaml.MappingNode):
+        return
+    for key_node, value_node in node.value:
+        key = (*path, str(key_node.value))
+        origin = Origin(f"{file}:{key_node.start_mark.line + 1}", key)
+        if key in origins:
+            raise ConfigError(f"{origin}: given twice, first at {origins[key].where}; remove one")
+        origins[key] = origin
+        _collect_origins(value_node, file, key, origins)
+
+
+def _setting_layer(setting: str) -> Layer:
+    """'prune.rate=0.1' as a layer of one value."""
+    dotted, equals, text = setting.partition("=")
+    path = tuple(part.strip() for part in dotted.split("."))
+    if not equals or not all(path):
+        raise ConfigError(f"--set {setting}: found no key=value, needed such as --set prune.rate=0.1")
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(
+            f"--set {setting}: the value is not valid YAML ({getattr(error, 'problem', error)})"
+        ) from error
+    for part in reversed(path):
+        value = {part: value}
+    origins = {path[: end + 1]: Origin(f"--set {setting}", path[: end + 1]) for end in range(len(path))}
+    return Layer(value, origins)
+
+
+def _merge(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(lower)
+    for key, value in upper.items():
+        old = merged.get(key)
+        merged[key] = _merge(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+    return merged
+
+
+def _board_list(merged: Layer) -> tuple[str, ...]:
+    boards = merged.values.get("boards", [])
+    if not isinstance(boards, list) or not all(isinstance(board, str) for board in boards):
+        raise ConfigError(f"{merged.origins[('boards',)]}: found {boards!r}, needed a list of board names")
+    return tuple(dict.fromkeys(boards))
+
+
+def _checked(section: str, layer: Layer, model: type[Config]) -> Config:
+    try:
+        return model.model_validate(layer.values)
+    except ValidationError as error:
+        # A misspelt key is the cause of the missing one beside it: name it first.
+        first = min(error.errors(), key=lambda item: item["type"] != "extra_forbidden")
+        path = tuple(str(part) for part in first["loc"])
+        origin = _origin(section, path, layer)
+        if first["type"] == "extra_forbidden":
+            raise ConfigError(f"{origin}: {_unknown(path[-1], _fields_at(model, path[:-1]))}") from error
+        if first["type"] == "missing":
+            raise ConfigError(f"{origin}: missing; add it to the experiment or its defaults") from error
+        reason = first["msg"].removeprefix("Value error, ")
+        found = reason if reason.startswith("found ") else f"found {first['input']!r}, {reason[0].lower()}{reason[1:]}"
+        raise ConfigError(f"{origin}: {found}") from error
+
+
+def _origin(section: str, path: Key, layer: Layer) -> str:
+    """Where the key stands, or the nearest mapping around it where it does not stand anywhere."""
+    for end in range(len(path), 0, -1):
+        if path[:end] in layer.origins:
+            origin = layer.origins[path[:end]]
+            return ".".join([str(origin), *path[end:]])
+    return ".".join([section, *path])
+
+
+def _fields_at(model: type[BaseModel], path: Key) -> Iterable[str]:
+    for part in path:
+        field = model.model_fields.get(part)
+        if field is None or not (isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)):
+            return ()
+        model = field.annotation
+    return model.model_fields
+
+
+def _unknown(key: str, known: Iterable[str], what: str = "key") -> str:
+    near = difflib.get_close_matches(str(key), list(known), n=1, cutoff=0.5)
+    hint = f"did you mean '{near[0]}'?" if near else f"known are {', '.join(known) or 'none'}"
+    return f"unknown {what}; {hint}"

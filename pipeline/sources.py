@@ -1,0 +1,81 @@
+"""Which of our modules a step is made of, found without running them.
+
+A step's code is read as syntax trees, from its `stage.py` through every import of a module that lies below one of the
+given roots, also imports inside functions. So a step that trains a network is keyed without importing torch.
+Modules that are loaded by a name computed at run time are not seen; a step names those in `sources`.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pipeline.digest import file_digest
+from pipeline.errors import ConfigError
+
+
+@dataclass
+class SourceTree:
+    """Our modules below `roots`; what was parsed once is remembered."""
+
+    roots: tuple[Path, ...]
+    _imports: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    _digests: dict[str, str] = field(default_factory=dict)
+
+    def file_of(self, module: str) -> Path | None:
+        """The file of a module of ours; None for everybody else's."""
+        relative = Path(*module.split("."))
+        for root in self.roots:
+            for candidate in (root / relative.with_suffix(".py"), root / relative / "__init__.py"):
+                if candidate.is_file():
+                    return candidate
+        return None
+
+    def digests(self, module: str) -> dict[str, str]:
+        """Digest of each module of ours that `module` reaches through imports, itself included."""
+        if self.file_of(module) is None:
+            raise ConfigError(f"{module}: no such module beside pipeline.yaml, needed as a step; check 'steps'")
+        pending, reached = [module], set[str]()
+        while pending:
+            name = pending.pop()
+            if name not in reached:
+                reached.add(name)
+                pending.extend(self._imports_of(name))
+        return {name: self._digest_of(name) for name in sorted(reached)}
+
+    def _digest_of(self, module: str) -> str:
+        if module not in self._digests:
+            file = self.file_of(module)
+            assert file is not None
+            self._digests[module] = file_digest(file)
+        return self._digests[module]
+
+    def _imports_of(self, module: str) -> tuple[str, ...]:
+        if module not in self._imports:
+            file = self.file_of(module)
+            assert file is not None
+            tree = ast.parse(file.read_text(), filename=str(file))
+            package = module if file.name == "__init__.py" else module.rpartition(".")[0]
+            names = _with_packages(_imported_names(tree, package))
+            self._imports[module] = tuple(sorted({name for name in names if self.file_of(name) is not None}))
+        return self._imports[module]
+
+
+def _imported_names(tree: ast.AST, package: str) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            base = ".".join([*above, node.module] if node.module else above)
+            yield base
+            yield from (f"{base}.{alias.name}" for alias in node.names)
+
+
+def _with_packages(names: Iterable[str]) -> Iterator[str]:
+    """`a.b.c` also runs `a` and `a.b`."""
+    for name in names:
+        parts = name.split(".")
+        yield from (".".join(parts[: end + 1]) for end in range(len(parts)))

@@ -1,0 +1,123 @@
+"""Configuration: layers, units, and the sentence each mistake gets."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipeline.config import load_experiment, load_project
+from pipeline.errors import ConfigError
+from pipeline.stage import Config
+from pipeline.units import Bytes, Count, Hertz, Seconds
+
+TEXT = """steps: {}
+defaults:
+  boards: [stove]
+  prune:
+    rate: 0.5
+    budget: {peak: 51.7KB}
+experiments:
+  kws:
+    description: keywords
+    prune:
+      epochs: 9
+    quick:
+      prune: {epochs: 2}
+quick:
+  prune: {epochs: 3, rate: 0.7}
+"""
+
+
+class Budget(Config):
+    peak: Bytes
+    macs: Count = 10
+
+
+class Prune(Config):
+    rate: float
+    epochs: int = 100
+    budget: Budget
+    clock: Hertz = 1
+    limit: Seconds = 1.0
+
+
+MODELS = {"prune": Prune}
+
+
+def load(tmp_path, text=TEXT, *, quick=False, settings=(), name="kws"):
+    (tmp_path / "pipeline.yaml").write_text(text)
+    return load_experiment(load_project(tmp_path / "pipeline.yaml"), name, quick=quick, settings=settings, models=MODELS)
+
+
+def refusal(tmp_path, text=TEXT, **options) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path, text, **options)
+    assert caught.value.exit_code == 2
+    return str(caught.value)
+
+
+def test_an_experiment_overrides_the_defaults(tmp_path):
+    section = load(tmp_path).sections["prune"]
+    assert section == Prune(rate=0.5, epochs=9, budget=Budget(peak="51.7KB"))
+    assert section.budget.peak == 51700
+
+
+def test_the_quick_overlay_of_an_experiment_wins_over_the_general_one(tmp_path):
+    experiment = load(tmp_path, quick=True)
+    assert (experiment.sections["prune"].epochs, experiment.sections["prune"].rate) == (2, 0.7)
+    assert (experiment.run_name, experiment.boards) == ("kws-quick", ("stove",))
+
+
+def test_a_setting_wins_over_everything(tmp_path):
+    settings = ("prune.epochs=5", "prune.budget.macs=8.351M", "boards=[kiln, kiln]", "prune.clock=216MHz", "prune.limit=500ms")
+    experiment = load(tmp_path, quick=True, settings=settings)
+    section = experiment.sections["prune"]
+    assert (section.epochs, section.budget.macs, section.clock, section.limit) == (5, 8351000, 216000000, 0.5)
+    assert experiment.boards == ("kiln",)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        ("rate: 0.5", "rtae: 0.5", "pipeline.yaml:5: defaults.prune.rtae: unknown key; did you mean 'rate'?"),
+        ("      epochs: 9", "      epoch: 9", "pipeline.yaml:11: experiments.kws.prune.epoch: unknown key; did you mean 'epochs'?"),
+        ("peak: 51.7KB", "peek: 51.7KB", "pipeline.yaml:6: defaults.prune.budget.peek: unknown key; did you mean 'peak'?"),
+        ("quick:\n  prune:", "quikc:\n  prune:", "pipeline.yaml:14: quikc: unknown key; did you mean 'quick'?"),
+        ("    prune:\n      epochs", "    prun:\n      epochs", "pipeline.yaml:10: experiments.kws.prun: unknown key; did you mean 'prune'?"),
+        ("epochs: 9", "epochs: ten", "pipeline.yaml:11: experiments.kws.prune.epochs: found 'ten', input should be a valid integer"),
+        ("51.7KB", "51700", "pipeline.yaml:6: defaults.prune.budget.peak: found 51700: missing unit, needed one of B, KB, MB"),
+        ("51.7KB", "51.7KX", "pipeline.yaml:6: defaults.prune.budget.peak: found '51.7KX': unknown unit 'KX'"),
+        ("51.7KB", "-51.7KB", "pipeline.yaml:6: defaults.prune.budget.peak: found '-51.7KB', needed a quantity above zero"),
+        ("51.7KB", "51.70001KB", "not a whole number of base units"),
+        ("    budget: {peak: 51.7KB}\n", "", "prune.budget: missing; add it to the experiment"),
+        ("boards: [stove]", "boards: stove", "pipeline.yaml:3: defaults.boards: found 'stove', needed a list of board names"),
+        ("      epochs: 9", "      epochs: 9\n      epochs: 8", "pipeline.yaml:12: experiments.kws.prune.epochs: given twice, first at pipeline.yaml:11"),
+        ("rate: 0.5", "rate: [0.5", "not valid YAML"),
+        ("    prune:\n      epochs: 9", "    prune: 9", "pipeline.yaml:10: experiments.kws.prune: found 9, needed a mapping"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_named_with_file_line_and_remedy(tmp_path, old, new, sentence):
+    assert old in TEXT
+    assert sentence in refusal(tmp_path, TEXT.replace(old, new, 1))
+
+
+@pytest.mark.parametrize(
+    ("setting", "sentence"),
+    [
+        ("prune.rat=1", "--set prune.rat=1: prune.rat: unknown key; did you mean 'rate'?"),
+        ("prune.epochs", "--set prune.epochs: found no key=value"),
+        ("prune.epochs=[", "--set prune.epochs=[: the value is not valid YAML"),
+        ("prune.budget.peak=9", "--set prune.budget.peak=9: prune.budget.peak: found 9: missing unit"),
+        ("qta.epochs=3", "--set qta.epochs=3: qta: unknown key; known are description, boards, quick, prune"),
+    ],
+)
+def test_a_wrong_setting_is_named(tmp_path, setting, sentence):
+    assert sentence in refusal(tmp_path, settings=(setting,))
+
+
+def test_an_unknown_experiment_names_the_nearest(tmp_path):
+    assert refusal(tmp_path, name="kw") == "pipeline.yaml: experiments.kw: unknown experiment; did you mean 'kws'?"
+
+
+def test_a_missing_file_says_what_to_do(tmp_path):
+    with pytest.raises(ConfigError, match="cannot be read .* run from the folder that holds it or give --file"):
+        load_project(tmp_path / "nowhere.yaml")
