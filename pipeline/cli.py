@@ -261,7 +261,7 @@ def _targets(
     if virtual or not project.bench:
         return [Target(name, "virtual") for name in names]
     module, _, function = project.bench.partition(":")
-    attached = {board.board for board in getattr(importlib.import_module(module), function)()}
+    attached = set(getattr(importlib.import_module(module), function)())
     absent = [name for name in names if name not in attached]
     if wanted and absent:
         raise HardwareAbsent(f"--board {absent[0]}: not attached; attach it, or add --virtual to use its twin")

@@ -93,6 +93,7 @@ class Stage:
     function: Callable[..., Any]
     packages: tuple[str, ...]
     programs: tuple[str, ...]
+    optional_programs: tuple[str, ...]
     sources: tuple[str, ...]
     touches_hardware: bool
     artifacts: Mapping[str, bool]  # input artifact -> collected per board?
@@ -110,14 +111,16 @@ def stage(
     *,
     packages: tuple[str, ...] = (),
     programs: tuple[str, ...] = (),
+    optional_programs: tuple[str, ...] = (),
     sources: tuple[str, ...] = (),
     touches_hardware: bool = False,
 ) -> Callable[[Callable[..., Any]], Stage]:
     """Declare a step.
 
-    packages   Python distributions whose versions enter the cache key ('torch')
-    programs   executables whose versions enter the cache key ('qemu-system-arm')
-    sources    files or folders, beside the imported modules, that enter it ('boards/{board}')
+    packages           Python distributions whose versions enter the cache key ('torch')
+    programs           executables whose versions enter the cache key ('qemu-system-arm')
+    optional_programs  the same, but the step makes do without them
+    sources            files or folders, beside the imported modules, that enter the key ('boards/{board}')
     """
 
     def declare(function: Callable[..., Any]) -> Stage:
@@ -139,6 +142,7 @@ def stage(
             function=function,
             packages=packages,
             programs=programs,
+            optional_programs=optional_programs,
             sources=sources,
             touches_hardware=touches_hardware,
             artifacts=artifacts,

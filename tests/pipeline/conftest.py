@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-TOY_STEPS = '''
+TOY_STEPS = """
 import json
 import time
 from dataclasses import dataclass
@@ -24,11 +24,11 @@ from pathlib import Path
 from pipeline.errors import StageError
 from pipeline.stage import Checkpoint, Config, PerBoard, Progress, Target, stage
 from pipeline.units import Bytes
-'''
+"""
 
 CORN = (
     TOY_STEPS
-    + '''
+    + """
 import toy_helper
 
 class GrowConfig(Config):
@@ -49,7 +49,7 @@ def run(*, config: GrowConfig, out_dir: Path) -> Grown:
     with open(Path(__file__).parent / "executed.log", "a") as log:
         log.write("grow ")
     return Grown(corn=out_dir / "corn", notes=out_dir / "notes.txt")
-'''
+"""
 )
 
 MILL = (
@@ -94,7 +94,7 @@ def run(corn: Path, *, config: MillConfig, out_dir: Path, progress: Progress, ch
 
 BAKE = (
     TOY_STEPS
-    + '''
+    + """
 class OvenConfig(Config):
     heat: int = 200
 
@@ -108,12 +108,12 @@ def run(flour: Path, *, config: OvenConfig, target: Target, out_dir: Path) -> Ba
         log.write(f"bake-{target.board} ")
     (out_dir / "bread.txt").write_text(f"{flour.read_text()} {config.heat} {target.board} {target.source}")
     return Baked(bread=out_dir / "bread.txt")
-'''
+"""
 )
 
 SELL = (
     TOY_STEPS
-    + '''
+    + """
 class SellConfig(Config):
     price: int = 3
 
@@ -130,7 +130,7 @@ def run(bread: PerBoard, *, config: SellConfig, experiment: str, out_dir: Path) 
     (out_dir / "table.txt").write_text("\\n".join([experiment, *lines]) + "\\n")
     (out_dir / "rows.csv").write_text("board,price\\n" + "".join(f"{board},{config.price}\\n" for board in bread))
     return Sold(table=out_dir / "table.txt", rows=out_dir / "rows.csv")
-'''
+"""
 )
 
 YAML = """
@@ -178,7 +178,12 @@ class ToyProject:
     def started(self, *arguments: str, until: str) -> Iterator[subprocess.Popen[str]]:
         """A run in the background that has said `until`; it has ended when the block is left."""
         with subprocess.Popen(
-            self.command(*arguments), cwd=self.root, env=self.env(), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+            self.command(*arguments),
+            cwd=self.root,
+            env=self.env(),
+            stderr=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            text=True,
         ) as process:
             assert process.stderr is not None
             assert any(until in line for line in process.stderr)
@@ -197,7 +202,9 @@ class ToyProject:
 
     def statuses(self, *arguments: str) -> dict[str, str]:
         done = json.loads(self.run("run", "bread", "--json", *arguments).stdout)
-        return {step["step"] + (f"[{step['board']}]" if step["board"] else ""): step["status"] for step in done["steps"]}
+        return {
+            step["step"] + (f"[{step['board']}]" if step["board"] else ""): step["status"] for step in done["steps"]
+        }
 
     def edit(self, name: str, old: str, new: str) -> None:
         text = (self.root / name).read_text()

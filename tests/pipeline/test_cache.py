@@ -25,7 +25,13 @@ def test_a_second_run_is_served_from_the_cache(toy):
     [
         ("toy_mill.py", "* 31", "* 37", ["mill", "bake-stove", "bake-kiln", "sell"], "code.toy_mill: "),
         ("toy_helper.py", "wheat", "rye", ["grow", "mill"], "code.toy_helper: "),
-        ("pipeline.yaml", "rounds: 4", "rounds: 3", ["mill", "bake-stove", "bake-kiln", "sell"], "config.rounds: 4 -> 3"),
+        (
+            "pipeline.yaml",
+            "rounds: 4",
+            "rounds: 3",
+            ["mill", "bake-stove", "bake-kiln", "sell"],
+            "config.rounds: 4 -> 3",
+        ),
         ("pipeline.yaml", "grains: 6", "grains: 7", ["grow", *ALL[1:]], "config.grains: 6 -> 7"),
     ],
 )
@@ -72,7 +78,7 @@ def test_a_declared_program_version_is_an_ingredient(toy):
 def test_a_rerun_with_the_same_bytes_stops_there(toy):
     toy.run("run", "bread")
     toy.executed()
-    toy.edit("toy_grow.py", "(out_dir / \"corn\").mkdir()", "(out_dir / 'corn').mkdir()  # the same corn")
+    toy.edit("toy_grow.py", '(out_dir / "corn").mkdir()', "(out_dir / 'corn').mkdir()  # the same corn")
     toy.run("run", "bread")
     assert toy.executed() == ["grow"]
 
@@ -102,7 +108,9 @@ def test_a_bit_flipped_in_any_cached_file_is_noticed_and_mended(toy):
         file.write_bytes(data)
         done = toy.run("run", "bread")
         step = file.relative_to(toy.root / ".pipeline" / "entries").parts[0]
-        assert re.search(rf"cache: {step}/\w+: .*(sha256|version).*; the entry is discarded and the step runs again", done.stderr)
+        assert re.search(
+            rf"cache: {step}/\w+: .*(sha256|version).*; the entry is discarded and the step runs again", done.stderr
+        )
         assert [name.split("-")[0] for name in toy.executed()] == [step]
         assert toy.artifacts() == before
 
@@ -126,7 +134,9 @@ def test_a_missing_truncated_or_stray_file_is_noticed(toy, harm):
 def test_two_runs_at_once_do_the_work_once(toy):
     slow = ["--set", "mill.pause_s=0.3"]
     both = [
-        subprocess.Popen(toy.command("run", "bread", *slow), cwd=toy.root, env=toy.env(), stderr=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            toy.command("run", "bread", *slow), cwd=toy.root, env=toy.env(), stderr=subprocess.PIPE, text=True
+        )
         for _ in range(2)
     ]
     notes = [process.communicate(timeout=60)[1] for process in both]

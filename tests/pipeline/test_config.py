@@ -45,7 +45,9 @@ MODELS = {"prune": Prune}
 
 def load(tmp_path, text=TEXT, *, quick=False, settings=(), name="kws"):
     (tmp_path / "pipeline.yaml").write_text(text)
-    return load_experiment(load_project(tmp_path / "pipeline.yaml"), name, quick=quick, settings=settings, models=MODELS)
+    return load_experiment(
+        load_project(tmp_path / "pipeline.yaml"), name, quick=quick, settings=settings, models=MODELS
+    )
 
 
 def refusal(tmp_path, text=TEXT, **options) -> str:
@@ -68,7 +70,13 @@ def test_the_quick_overlay_of_an_experiment_wins_over_the_general_one(tmp_path):
 
 
 def test_a_setting_wins_over_everything(tmp_path):
-    settings = ("prune.epochs=5", "prune.budget.macs=8.351M", "boards=[kiln, kiln]", "prune.clock=216MHz", "prune.limit=500ms")
+    settings = (
+        "prune.epochs=5",
+        "prune.budget.macs=8.351M",
+        "boards=[kiln, kiln]",
+        "prune.clock=216MHz",
+        "prune.limit=500ms",
+    )
     experiment = load(tmp_path, quick=True, settings=settings)
     section = experiment.sections["prune"]
     assert (section.epochs, section.budget.macs, section.clock, section.limit) == (5, 8351000, 216000000, 0.5)

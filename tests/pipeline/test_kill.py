@@ -31,7 +31,9 @@ def _descendants(pid: int) -> list[int]:
 
 def _kill_after(toy: ToyProject, delay_s: float, victim: str) -> bool:
     """Start a run and kill -9 the engine, or one of its workers, after a while; False if it was over before."""
-    process = subprocess.Popen(toy.command("run", "bread", *PAUSE), cwd=toy.root, env=toy.env(), stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        toy.command("run", "bread", *PAUSE), cwd=toy.root, env=toy.env(), stderr=subprocess.DEVNULL
+    )
     try:
         process.wait(timeout=delay_s)
         return False
@@ -95,6 +97,10 @@ def test_no_worker_lives_on_behind_a_killed_run(toy):
 
 
 def test_a_killed_worker_is_one_clear_sentence(toy):
-    toy.edit("toy_mill.py", "if config.fail:", "import os\n    if config.fail:\n        os.kill(os.getpid(), 9)\n    if config.fail:")
+    toy.edit(
+        "toy_mill.py",
+        "if config.fail:",
+        "import os\n    if config.fail:\n        os.kill(os.getpid(), 9)\n    if config.fail:",
+    )
     failed = toy.run("run", "bread", "--set", "mill.fail=true", check=1)
     assert "mill: its process was ended by SIGKILL before it was done; was memory short?; log: " in failed.stderr
