@@ -75,8 +75,11 @@ class Cache:
     def checkpoint_folder(self, key: str) -> Path:
         return self.root / "checkpoints" / key
 
-    def lookup(self, step: str, key: str) -> Entry | None:
-        """The entry of a key, every byte of it verified; None when there is none or it was damaged."""
+    def lookup(self, step: str, key: str, *, discard: bool = False) -> Entry | None:
+        """The entry of a key, every byte of it verified; None when there is none or it is damaged.
+
+        With the key's lock held a damaged entry may be discarded; without it, another run may be mending it just now.
+        """
         folder = self.entry_folder(step, key)
         if folder in self._verified:
             return self._verified[folder]
@@ -85,8 +88,9 @@ class Cache:
         try:
             entry = _read_entry(folder)
         except _Damaged as damage:
-            self._set_aside(folder)
-            self._report(f"cache: {step}/{key[:12]}: {damage}; the entry is discarded and the step runs again")
+            if discard:
+                self._set_aside(folder)
+                self._report(f"cache: {step}/{key[:12]}: {damage}; the entry is discarded and the step runs again")
             return None
         with contextlib.suppress(OSError):  # a read-only cache still serves; only gc's idea of last use suffers
             os.utime(folder)

@@ -41,7 +41,7 @@ def ingredients_of(
         found["experiment"] = experiment.name
     for module, digest in code.digests(dag.steps[node.step].module).items():
         found[f"code.{module}"] = digest
-    for name, path in _extra_sources(node, stage.sources, code.roots):
+    for name, path in extra_sources(node, stage.sources, code.roots).items():
         found[f"file.{name}"] = tree_digest(path)
     for section in stage.sections:
         prefix = "config" if section == stage.name else section
@@ -75,7 +75,9 @@ def _shown(ingredients: Mapping[str, Any], name: str) -> str:
     return str(value)[:12] if is_digest else str(value)
 
 
-def _extra_sources(node: Node, patterns: tuple[str, ...], roots: tuple[Path, ...]) -> Iterator[tuple[str, Path]]:
+def extra_sources(node: Node, patterns: tuple[str, ...], roots: tuple[Path, ...]) -> dict[str, Path]:
+    """The files and folders that a step names beside its code."""
+    sources = {}
     for pattern in patterns:
         name = pattern.format(board=node.target.board if node.target else "")
         found = [root / name for root in roots if (root / name).exists()]
@@ -83,7 +85,8 @@ def _extra_sources(node: Node, patterns: tuple[str, ...], roots: tuple[Path, ...
             raise ConfigError(
                 f"{node}: {name}: no such file or folder, needed as a source of the step; is the board's name right?"
             )
-        yield name, found[0]
+        sources[name] = found[0]
+    return sources
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

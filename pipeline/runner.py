@@ -23,7 +23,7 @@ from pipeline.digest import value_digest
 from pipeline.errors import StageError
 from pipeline.executor import Executor
 from pipeline.history import History
-from pipeline.ingredients import Ingredients, differences, ingredients_of
+from pipeline.ingredients import Ingredients, differences, extra_sources, ingredients_of
 from pipeline.sources import SourceTree
 from pipeline.tools import required_package, required_program
 from pipeline.worker import Job
@@ -148,7 +148,7 @@ class Runner:
     def run(self, jobs: int) -> list[Outcome]:
         """Bring every node up to date; the first error stops what has not begun and is raised."""
         with self.cache.in_use():
-            self._check_tools()
+            self._check_needs()
             return self._walk(jobs)
 
     def _walk(self, jobs: int) -> list[Outcome]:
@@ -178,8 +178,10 @@ class Runner:
             raise failure
         return [outcomes[node] for node in self.nodes]
 
-    def _check_tools(self) -> None:
-        """Miss a compiler now, not after an hour of training."""
+    def _check_needs(self) -> None:
+        """Miss a compiler or a board's files now, not after an hour of training."""
+        for node in self.nodes:
+            extra_sources(node, self.dag.stage(node).sources, self.code.roots)
         for forecast in self.plan():
             if forecast.status != "cached":
                 stage = self.dag.stage(forecast.node)
@@ -199,7 +201,7 @@ class Runner:
             self._refuse_outside_selection(node)
             waits = f"{node}: another run is working on the same; waiting for it"
             with self.cache.building(key, lambda: self.reporter.message(waits)) as lock:
-                entry = None if forced else self.cache.lookup(node.step, key)
+                entry = None if forced else self.cache.lookup(node.step, key, discard=True)
                 if entry is None:
                     return self._execute(node, key, ingredients, sources, lock)
         self.history.record(node, ingredients, "cached")
@@ -285,10 +287,9 @@ class Runner:
         return differences(last.before, ingredients) if last.before else ["up to date; first run, everything was new"]
 
     def _link(self, node: Node, entry: Entry) -> None:
-        """runs/<experiment>/<step>[/<board>] leads to the files of the newest run."""
-        link = self.project.root / "runs" / self.experiment.run_name / node.step
-        if node.target:
-            link = link / node.target.board
+        """runs/<experiment>/<step>[-<board>] leads to the files of the newest run."""
+        name = f"{node.step}-{node.target.board}" if node.target else node.step
+        link = self.project.root / "runs" / self.experiment.run_name / name
         if link.is_symlink() and Path(os.readlink(link)) == entry.folder:
             return
         link.parent.mkdir(parents=True, exist_ok=True)

@@ -87,6 +87,14 @@ def test_a_board_that_is_not_attached_is_exit_code_3(toy):
     assert refused.stderr == "--board stove: not attached; attach it, or add --virtual to use its twin\n"
 
 
+def test_an_unknown_board_stops_before_any_step(toy):
+    (toy.root / "stove").mkdir()
+    toy.edit("toy_bake.py", '@stage("bake",', '@stage("bake", sources=("{board}",),')
+    refused = toy.run("run", "bread", check=2)
+    assert "bake[kiln]: kiln: no such file or folder" in refused.stderr
+    assert toy.executed() == []
+
+
 def test_a_failing_step_is_exit_code_1_and_one_sentence(toy):
     failed = toy.run("run", "bread", "--set", "mill.fail=true", check=1)
     assert failed.stderr.splitlines()[-1] == "mill: the millstone is cracked; needed a whole one"
@@ -145,9 +153,9 @@ def test_list_and_doctor_report(toy):
 
 def test_runs_folder_leads_to_the_newest_artifacts(toy):
     toy.run("run", "bread")
-    assert (toy.root / "runs" / "bread" / "bake" / "kiln" / "bread.txt").read_text().endswith("200 kiln virtual")
+    assert (toy.root / "runs" / "bread" / "bake-kiln" / "bread.txt").read_text().endswith("200 kiln virtual")
     toy.run("run", "bread", "--set", "bake.heat=250")
-    assert (toy.root / "runs" / "bread" / "bake" / "kiln" / "bread.txt").read_text().endswith("250 kiln virtual")
+    assert (toy.root / "runs" / "bread" / "bake-kiln" / "bread.txt").read_text().endswith("250 kiln virtual")
 
 
 def test_independent_steps_run_at_the_same_time(toy):
