@@ -74,7 +74,8 @@ class LocalExecutor:
         if last.get("event") == "done":
             return dict(last["outputs"])
         if last.get("event") == "error":
-            raise StepFailed(f"{name}: {last['message']}", last["exit_code"], last.get("trace"))
+            message = last["message"].removeprefix(f"{name.partition('[')[0]}: ")
+            raise StepFailed(f"{name}: {message}", last["exit_code"], last.get("trace"))
         raise StageError(_ended_early(name, process.returncode, log))
 
     def stop(self) -> None:

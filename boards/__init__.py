@@ -1,0 +1,154 @@
+"""The boards this project knows: one folder each, described by its `board.yaml`, read here into a typed `Board`.
+
+`load_board` refuses an unknown name (and names the nearest one), an unknown key, a missing unit and a region that is
+named but not described. Everything model- or experiment-specific lives elsewhere.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from pipeline.errors import ConfigError
+from pipeline.units import Bytes, Hertz, Watts
+
+__all__ = [
+    "BOARDS_FOLDER",
+    "Board",
+    "Cache",
+    "CacheLevel",
+    "Console",
+    "Flashing",
+    "Memory",
+    "Probe",
+    "board_names",
+    "load_board",
+]
+
+BOARDS_FOLDER = Path(__file__).parent
+
+UsbId = Annotated[str, Field(pattern=r"^[0-9a-f]{4}:[0-9a-f]{4}$")]
+
+
+class _Described(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Memory(_Described):
+    """One region of the memory map."""
+
+    origin: int
+    size: Bytes
+    kind: Literal["flash", "itcm", "dtcm", "sram"]
+
+    @property
+    def cached(self) -> bool:
+        """Tightly coupled memory is read in one cycle and bypasses the caches."""
+        return self.kind in ("flash", "sram")
+
+
+class Console(_Described):
+    """The UART that the debug probe forwards to the host."""
+
+    uart: str
+    tx: str
+    rx: str
+    baud: int
+
+
+class Probe(_Described):
+    """How the on-board ST-LINK shows itself on USB."""
+
+    usb_ids: tuple[UsbId, ...]
+    mbed_code: Annotated[str, Field(pattern=r"^[0-9A-F]{4}$")]  # first four characters of the drive's board id
+
+
+class Flashing(_Described):
+    """The names under which the flashing tools know the board."""
+
+    pyocd_target: str
+    openocd_config: str
+
+
+class CacheLevel(_Described):
+    """One level-1 cache."""
+
+    size: Bytes
+    ways: int
+
+
+class Cache(_Described):
+    """Both level-1 caches and what a line costs on the bus, in core cycles."""
+
+    instruction: CacheLevel
+    data: CacheLevel
+    line: Bytes
+    flash_fill_cycles: int
+    ram_fill_cycles: int
+    write_back_cycles: int
+
+
+class Board(_Described):
+    """Everything the other rooms may know about a board."""
+
+    name: str
+    mcu: str
+    support: str  # folder of boards/firmware with the code its family shares
+    clock_hz: Hertz
+    memories: Mapping[str, Memory]
+    arena_regions: tuple[str, str]  # preferred first: the linker scripts call them FAST and BULK
+    console: Console
+    probe: Probe
+    flashing: Flashing
+    cache: Cache
+    power_active_w: Watts
+
+    @model_validator(mode="after")
+    def _regions_are_described(self) -> Board:
+        for region in (*self.arena_regions, "flash"):
+            if region not in self.memories:
+                raise ValueError(f"found region {region!r}, needed one of memories: {', '.join(self.memories)}")
+        return self
+
+    @property
+    def folder(self) -> Path:
+        return BOARDS_FOLDER / self.name
+
+    @property
+    def clock_mhz(self) -> float:
+        return self.clock_hz / 1e6
+
+
+def board_names() -> tuple[str, ...]:
+    """Every board that has a description, sorted."""
+    return tuple(sorted(path.parent.name for path in BOARDS_FOLDER.glob("*/board.yaml")))
+
+
+def load_board(name: str) -> Board:
+    """Read the description of a board."""
+    known = board_names()
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
+        raise ConfigError(f"boards: unknown board {name!r}, known are {', '.join(known)}; did you mean {near[0]!r}?")
+    return read_board(BOARDS_FOLDER / name / "board.yaml")
+
+
+def read_board(path: Path) -> Board:
+    """Read one description file; its folder must have the board's name."""
+    try:
+        board = Board.model_validate(yaml.safe_load(path.read_text()))
+    except (OSError, yaml.YAMLError) as error:
+        raise ConfigError(f"{path.name} of {path.parent.name}: not readable ({error})") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"]) or "the whole file"
+        raise ConfigError(f"boards/{path.parent.name}/{path.name}: {key}: {first['msg']}") from error
+    if board.name != path.parent.name:
+        found = f"boards/{path.parent.name}/{path.name}: name is {board.name!r}"
+        raise ConfigError(f"{found}, needed {path.parent.name!r} like its folder")
+    return board

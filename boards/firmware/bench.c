@@ -1,0 +1,45 @@
+#include "bench.h"
+
+#include <string.h>
+
+#include "board.h"
+#include "input.h"
+#include "model.h"
+#include "prof.h"
+#include "text.h"
+
+static uint64_t paused_ticks;
+static int8_t output[MODEL_OUTPUT_BYTES];
+
+void bench_lap(void)
+{
+    const uint64_t stopped = board_ticks();
+    text_put("m-lap-us-");
+    text_put_decimal((stopped - paused_ticks) / (board_clock_hz() / 1000000u));
+    text_put("\r\n");
+    paused_ticks += board_ticks() - stopped;
+}
+
+void bench_infer(uint32_t times)
+{
+    for (uint32_t run = 0; run < times; run++) {
+        input_to_model();
+        model_invoke();
+        (void)board_ticks(); /* follows the counter through its turns (board.h) */
+    }
+    if (times > 0u) {
+        memcpy(output, model_output(), sizeof output);
+    }
+}
+
+void bench_infer_layers(void)
+{
+    prof_start();
+    bench_infer(1);
+    prof_stop();
+}
+
+const int8_t *bench_output(void)
+{
+    return output;
+}

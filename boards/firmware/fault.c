@@ -1,0 +1,48 @@
+/* fault.c: see fault.h. The handler takes a fresh stack, because the old one may be what failed; the program counter is
+ * read from the exception frame before that, as the fresh stack overwrites it.
+ */
+#include "fault.h"
+
+#include "board.h"
+#include "cortex_m7.h"
+#include "text.h"
+
+_Noreturn void fault_report(uint32_t pc);
+
+/* DDI 0403, exception entry: the frame is r0-r3, r12, lr, pc, xpsr: 32 bytes, pc at 24. */
+__attribute__((naked)) void fault_handler(void)
+{
+    __asm volatile("mov r0, sp\n\t"
+                   "movw r1, #:lower16:_stack_limit\n\t"
+                   "movt r1, #:upper16:_stack_limit\n\t"
+                   "movw r2, #:lower16:_stack_top\n\t"
+                   "movt r2, #:upper16:_stack_top\n\t"
+                   "mov sp, r2\n\t"
+                   "sub r2, r2, #32\n\t"
+                   "cmp r0, r1\n\t"
+                   "blo 1f\n\t"
+                   "cmp r0, r2\n\t"
+                   "bhi 1f\n\t"
+                   "ldr r0, [r0, #24]\n\t"
+                   "b fault_report\n\t"
+                   "1: mvn r0, #0\n\t"
+                   "b fault_report\n\t");
+}
+
+static void put_register(const char *name, uint32_t value)
+{
+    text_put(name);
+    text_put_hex32(value);
+}
+
+__attribute__((used)) _Noreturn void fault_report(uint32_t pc)
+{
+    text_put("\r\ne-[Fault:"); /* the fault may have cut a line in two */
+    put_register(" CFSR=", SCB_CFSR);
+    put_register(" HFSR=", SCB_HFSR);
+    put_register(" MMFAR=", SCB_MMFAR);
+    put_register(" BFAR=", SCB_BFAR);
+    put_register(" PC=", pc);
+    text_put("]\r\n");
+    board_reset();
+}

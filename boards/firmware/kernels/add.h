@@ -1,0 +1,26 @@
+/* add.h: ADD of two tensors of the same shape. The output may lie where one of the operands lies. */
+#ifndef ADD_H
+#define ADD_H
+
+#include <stdint.h>
+
+#include "kernels/requantise.h"
+
+struct add_operand {
+    int32_t zero_point;
+    int32_t multiplier; /* of scale / (2 * larger scale) */
+    int32_t right;
+};
+
+struct add {
+    struct add_operand operands[2];
+    int32_t multiplier; /* of 2 * larger scale / (2^20 * output scale) */
+    int32_t left;
+    int32_t right;
+    struct requantise_range range;
+    int32_t elements;
+};
+
+void add(const struct add *params, const int8_t *first, const int8_t *second, int8_t *output);
+
+#endif

@@ -1,0 +1,72 @@
+#include "kernels/pool_2d.h"
+
+#include "kernels/requantise.h"
+
+/* The part of the image that one window sees. */
+struct view {
+    const int8_t *first; /* channel 0 of its first pixel */
+    int32_t height;
+    int32_t width;
+    int32_t line_bytes; /* from one line of the image to the next */
+};
+
+static struct view view_at(const struct window *window, const int8_t *input, int32_t pixel)
+{
+    const int32_t start_y = pixel / window->output_width * window->stride_y - window->padding_top;
+    const int32_t start_x = pixel % window->output_width * window->stride_x - window->padding_left;
+    const struct window_span lines = window_inside(start_y, window->height, 1, window->input_height);
+    const struct window_span columns = window_inside(start_x, window->width, 1, window->input_width);
+    const int32_t line_bytes = window->input_width * window->channels;
+    return (struct view){
+        .first = &input[(start_y + lines.first) * line_bytes + (start_x + columns.first) * window->channels],
+        .height = lines.end - lines.first,
+        .width = columns.end - columns.first,
+        .line_bytes = line_bytes,
+    };
+}
+
+/* To nearest, ties away from zero. */
+static int32_t mean(int32_t sum, int32_t count)
+{
+    return sum > 0 ? (sum + count / 2) / count : (sum - count / 2) / count;
+}
+
+void average_pool_2d(const struct pool_2d *pool, const int8_t *input, int8_t *output)
+{
+    const int32_t channels = pool->window.channels;
+    const int32_t pixels = pool->window.output_height * pool->window.output_width;
+    for (int32_t pixel = 0; pixel < pixels; pixel++) {
+        const struct view view = view_at(&pool->window, input, pixel);
+        for (int32_t channel = 0; channel < channels; channel++) {
+            int32_t sum = 0;
+            for (int32_t y = 0; y < view.height; y++) {
+                const int8_t *x = &view.first[y * view.line_bytes + channel];
+                for (int32_t column = 0; column < view.width; column++) {
+                    sum += *x;
+                    x += channels;
+                }
+            }
+            *output++ = clamp(mean(sum, view.height * view.width), pool->lowest, pool->highest);
+        }
+    }
+}
+
+void max_pool_2d(const struct pool_2d *pool, const int8_t *input, int8_t *output)
+{
+    const int32_t channels = pool->window.channels;
+    const int32_t pixels = pool->window.output_height * pool->window.output_width;
+    for (int32_t pixel = 0; pixel < pixels; pixel++) {
+        const struct view view = view_at(&pool->window, input, pixel);
+        for (int32_t channel = 0; channel < channels; channel++) {
+            int32_t largest = INT8_MIN;
+            for (int32_t y = 0; y < view.height; y++) {
+                const int8_t *x = &view.first[y * view.line_bytes + channel];
+                for (int32_t column = 0; column < view.width; column++) {
+                    largest = *x > largest ? *x : largest;
+                    x += channels;
+                }
+            }
+            *output++ = clamp(largest, pool->lowest, pool->highest);
+        }
+    }
+}

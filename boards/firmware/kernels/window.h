@@ -1,0 +1,38 @@
+/* window.h: a window that slides over an NHWC image. Positions outside the image are padding. */
+#ifndef WINDOW_H
+#define WINDOW_H
+
+#include <stdint.h>
+
+struct window {
+    int32_t input_height;
+    int32_t input_width;
+    int32_t channels; /* of the input */
+    int32_t output_height;
+    int32_t output_width;
+    int32_t height; /* of the window, in taps */
+    int32_t width;
+    int32_t stride_y;
+    int32_t stride_x;
+    int32_t dilation_y;
+    int32_t dilation_x;
+    int32_t padding_top;
+    int32_t padding_left;
+};
+
+/* The taps [first, end) along one axis that lie inside the image. */
+struct window_span {
+    int32_t first;
+    int32_t end;
+};
+
+/* `start` is the position of tap 0, `size` the image's extent along the axis. `end` is never below `first`. */
+static inline struct window_span window_inside(int32_t start, int32_t taps, int32_t dilation, int32_t size)
+{
+    const int32_t first = start < 0 ? (dilation - 1 - start) / dilation : 0;
+    const int32_t last = size > start ? (size - start + dilation - 1) / dilation : 0;
+    const int32_t end = last < taps ? last : taps;
+    return (struct window_span){first, end > first ? end : first};
+}
+
+#endif

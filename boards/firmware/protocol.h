@@ -1,0 +1,28 @@
+/* protocol.h: the MLPerf Tiny serial protocol and our added commands.
+ *
+ * The host sends words separated by spaces and ended by '%', at most PROTOCOL_COMMAND_CHARACTERS before it. Replies are
+ * lines ended by CR LF; every command, also a refused one, ends with `m-ready`.
+ *
+ *     name  profile  timestamp  db load N  db HH..  db print  infer [N [W]]  results      (MLPerf Tiny)
+ *     build       m-build-[16 hex digits]        identifies the sources of this image
+ *     crc         m-crc-[8 hex digits]           CRC-32 of the bytes loaded so far
+ *     output      m-output-[hex]                 raw output tensor, 32 bytes a line
+ *     layers      m-layer-[index,ticks]          one inference, one line per operator
+ *     memory      m-memory-[stack high water,stack,arena]    bytes
+ *     clock       m-clock-[hertz]
+ *     reset       starts again; `m-ready` is the one that ends the boot messages
+ */
+#ifndef PROTOCOL_H
+#define PROTOCOL_H
+
+#include <stdint.h>
+
+#define PROTOCOL_COMMAND_CHARACTERS 80u
+
+/* Send the boot messages and be ready for commands. */
+void protocol_boot(void);
+
+/* Take one byte from the host; a '%' runs the command it ends. */
+void protocol_receive(uint8_t byte);
+
+#endif

@@ -1,0 +1,60 @@
+#include "text.h"
+
+#include <stdbool.h>
+
+#include "board.h"
+
+static const char DIGITS[] = "0123456789abcdef";
+
+void text_put(const char *string)
+{
+    while (*string != '\0') {
+        board_put((uint8_t)*string++);
+    }
+}
+
+void text_put_decimal(uint64_t value)
+{
+    char digits[21]; /* 2^64 has 20 */
+    char *first = &digits[20];
+    *first = '\0';
+    do {
+        *--first = DIGITS[value % 10u];
+        value /= 10u;
+    } while (value != 0u);
+    text_put(first);
+}
+
+void text_put_hex8(uint8_t value)
+{
+    board_put((uint8_t)DIGITS[value >> 4]);
+    board_put((uint8_t)DIGITS[value & 15u]);
+}
+
+void text_put_hex32(uint32_t value)
+{
+    for (int shift = 24; shift >= 0; shift -= 8) {
+        text_put_hex8((uint8_t)(value >> shift));
+    }
+}
+
+void text_put_milli(int32_t value, int64_t unit_q32)
+{
+    const int64_t product = (int64_t)value * unit_q32;
+    const uint64_t magnitude = product < 0 ? 0u - (uint64_t)product : (uint64_t)product;
+    const uint32_t fraction = (uint32_t)magnitude;
+    uint64_t milli = magnitude >> 32;
+    const bool tie = fraction == 0x80000000u;
+    if (fraction > 0x80000000u || (tie && (milli & 1u) != 0u)) {
+        milli++;
+    }
+    if (product < 0 && milli != 0u) {
+        board_put('-');
+    }
+    text_put_decimal(milli / 1000u);
+    const uint32_t places = (uint32_t)(milli % 1000u);
+    board_put('.');
+    board_put((uint8_t)DIGITS[places / 100u]);
+    board_put((uint8_t)DIGITS[places / 10u % 10u]);
+    board_put((uint8_t)DIGITS[places % 10u]);
+}

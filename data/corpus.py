@@ -1,0 +1,104 @@
+"""A corpus ready to be listened to: clips, labels and background noise per split, mixed into examples on demand.
+
+An example is a clip that was moved in time, made louder or softer and laid over noise; or, for silence, noise alone.
+Each example has a random generator of its own, seeded by (seed, split, index): any one can be made without the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from data.audio import CLIP_SAMPLES, FULL_SCALE, Float, Int16, to_int16
+from data.manifest import SPLITS, Split
+
+NO_CLIP = -1  # in `takes`: an example of silence
+Int64 = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mixing:
+    """How examples are made from clips; every range is drawn from evenly."""
+
+    shift_samples: int  # at most this far earlier or later
+    gain_db: tuple[float, float]
+    noise_share: float  # part of the clips that get noise at all
+    snr_db: tuple[float, float]  # speech over noise
+    silence_dbfs: tuple[float, float]  # loudness of silence
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitAudio:
+    """One split: example i is clip `takes[i]`, or silence, and belongs to class `labels[i]`."""
+
+    clips: Sequence[Int16]
+    takes: Int64
+    labels: Int64
+    noises: Sequence[Float]
+    mixing: Mixing
+    speakers: tuple[str, ...]  # voices, or hashes of speakers; no one is in two splits
+
+
+@dataclass(frozen=True, kw_only=True)
+class Corpus:
+    """A data set as audio."""
+
+    source: str  # one line for people: what it is and where it came from
+    classes: tuple[str, ...]
+    seed: int
+    splits: Mapping[Split, SplitAudio]
+
+    @property
+    def examples(self) -> int:
+        """How many there are in all splits."""
+        return sum(len(audio.takes) for audio in self.splits.values())
+
+    def batches(self, split: Split, size: int) -> Iterator[Int16]:
+        """All examples of a split in order, as arrays of at most `size` rows of one second."""
+        audio, number = self.splits[split], SPLITS.index(split)
+        for start in range(0, len(audio.takes), size):
+            rows = range(start, min(start + size, len(audio.takes)))
+            yield np.stack([_example(audio, i, np.random.default_rng([self.seed, number, i])) for i in rows])
+
+
+def _example(audio: SplitAudio, index: int, rng: np.random.Generator) -> Int16:
+    mixing, take = audio.mixing, int(audio.takes[index])
+    if take == NO_CLIP:
+        return to_int16(_stretch(audio.noises, rng) * _amplitude(mixing.silence_dbfs, rng))
+    gain = _amplitude(mixing.gain_db, rng)
+    shift = int(rng.integers(-mixing.shift_samples, mixing.shift_samples + 1))
+    speech = _moved(audio.clips[take].astype(np.float64) * (gain / FULL_SCALE), shift)
+    if rng.random() < mixing.noise_share:
+        noise = _stretch(audio.noises, rng)
+        speech = speech + noise * (_speech_rms(speech) / _amplitude(mixing.snr_db, rng))
+    return to_int16(speech)
+
+
+def _stretch(noises: Sequence[Float], rng: np.random.Generator) -> Float:
+    """One second of one of the recordings."""
+    noise = noises[int(rng.integers(len(noises)))]
+    start = int(rng.integers(len(noise) - CLIP_SAMPLES + 1))
+    return noise[start : start + CLIP_SAMPLES]
+
+
+def _amplitude(range_db: tuple[float, float], rng: np.random.Generator) -> float:
+    return float(10.0 ** (rng.uniform(*range_db) / 20.0))
+
+
+def _moved(samples: Float, shift: int) -> Float:
+    """Later by `shift` samples (earlier when negative); zeros move in."""
+    moved = np.zeros_like(samples)
+    if shift >= 0:
+        moved[shift:] = samples[: len(samples) - shift]
+    else:
+        moved[:shift] = samples[-shift:]
+    return moved
+
+
+def _speech_rms(samples: Float) -> float:
+    """RMS where there is sound at all: the padding around a short word does not count."""
+    sounding = samples[samples != 0.0]
+    return float(np.sqrt(np.mean(sounding**2))) if len(sounding) else 0.0

@@ -1,0 +1,7 @@
+"""Hardware in the loop: the serial link, board discovery, flashers, and the virtual bench.
+
+Import the module that is needed (`hil.link`, `hil.discovery`, `hil.flasher`, `hil.virtual.twin`, ...): this file
+imports none of them, because the engine asks `hil.discovery` for boards at every start and must not pay for the rest.
+"""
+
+__all__ = ["discovery", "fake_device", "flasher", "link", "replies", "virtual"]

@@ -1,0 +1,238 @@
+"""A device that speaks the real bytes over a socket or a pseudo-terminal, and misbehaves when told to.
+
+It answers every command of the protocol from a network that is any Python function, so that tests (ours, and those of
+a user's own script) need neither board nor QEMU. A `Mishap` says which reply is spoilt, and how:
+
+    silence     the command is swallowed, nothing comes back
+    torn        the reply stops in the middle of its first line, and goes on with the next line
+    flipped     one bit of the reply is wrong
+    doubled     the first line comes twice
+    not_ready   the closing m-ready is lost
+    deaf        one character of the command is lost on its way to the device
+    reset       the device restarts instead of answering, and forgets its input
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import threading
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Literal
+
+from hil.replies import READY
+
+MishapKind = Literal["silence", "torn", "flipped", "doubled", "not_ready", "deaf", "reset"]
+_POLL_S = 0.05
+_OUTPUT_BYTES_PER_LINE = 32
+BOOT_LINES = ("m-timestamp-mode-performance", "m-lap-us-0", "m-init-done", READY)
+
+
+@dataclass
+class Mishap:
+    """Spoil the replies to commands that begin with `command`: the first `times` of them after `skip`."""
+
+    kind: MishapKind
+    command: str
+    times: int = 1
+    skip: int = 0
+    position: int = 4  # the byte of the reply (or of the command, when deaf) that is hit
+
+
+@dataclass(frozen=True)
+class FakeNetwork:
+    """What the fake runs: a function from input to output bytes, and what each op of it takes."""
+
+    infer: Callable[[bytes], bytes]
+    layer_ticks: tuple[int, ...] = (1000, 250)
+    build_id: str = "0123456789abcdef"
+    clock_hz: int = 216_000_000
+
+
+@dataclass
+class _Memory:
+    """What a restart wipes out."""
+
+    expected_bytes: int = 0
+    input: bytearray = field(default_factory=bytearray)
+    output: bytes = b""
+    clock_us: int = 0
+
+
+class FakeDevice:
+    """A context manager; `url` is what `DeviceLink.open` wants."""
+
+    def __init__(
+        self, network: FakeNetwork, mishaps: Sequence[Mishap] = (), *, through: Literal["socket", "pty"] = "socket"
+    ) -> None:
+        self._network = network
+        self._mishaps = list(mishaps)
+        self._memory = _Memory()
+        self._stopping = threading.Event()
+        self.commands: list[str] = []  # every command received, for tests that count
+        if through == "socket":
+            self._listener: socket.socket | None = socket.create_server(("127.0.0.1", 0))
+            self.url = f"socket://127.0.0.1:{self._listener.getsockname()[1]}"
+        else:
+            self._listener = None
+            self._master, self._slave = os.openpty()
+            os.set_blocking(self._master, False)
+            self.url = os.ttyname(self._slave)
+        self._thread = threading.Thread(target=self._serve, name="fake-device", daemon=True)
+
+    def __enter__(self) -> FakeDevice:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._stopping.set()
+        self._thread.join(timeout=5)
+        if self._listener is not None:
+            self._listener.close()
+        else:
+            os.close(self._slave)
+            os.close(self._master)
+
+    def _serve(self) -> None:
+        if self._listener is None:
+            self._talk(self._master)
+            return
+        while not self._stopping.is_set():
+            if select.select([self._listener], [], [], _POLL_S)[0]:
+                connection, _ = self._listener.accept()
+                with connection:
+                    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                    self._talk(connection.fileno())
+
+    def _talk(self, descriptor: int) -> None:
+        try:
+            _write_all(descriptor, _as_bytes(BOOT_LINES))
+            pending = b""
+            while not self._stopping.is_set():
+                if not select.select([descriptor], [], [], _POLL_S)[0]:
+                    continue
+                received = os.read(descriptor, 4096)
+                if not received:
+                    return
+                *commands, pending = (pending + received).split(b"%")
+                for command in commands:
+                    _write_all(descriptor, self._reply(command.decode("ascii", errors="replace")))
+        except OSError:
+            return  # the host closed its end
+
+    def _reply(self, command: str) -> bytes:
+        self.commands.append(command)
+        mishap = self._due_mishap(command)
+        if mishap is None:
+            return _as_bytes((*self._answer(command), READY))
+        if mishap.kind == "deaf":
+            deaf_command = command[: mishap.position] + command[mishap.position + 1 :]
+            return _as_bytes((*self._answer(deaf_command), READY))
+        if mishap.kind == "silence":
+            return b""
+        if mishap.kind == "reset":
+            self._memory = _Memory()
+            return _as_bytes(BOOT_LINES)
+        return _spoilt((*self._answer(command), READY), mishap)
+
+    def _due_mishap(self, command: str) -> Mishap | None:
+        for mishap in self._mishaps:
+            if command.startswith(mishap.command) and mishap.times > 0:
+                if mishap.skip > 0:
+                    mishap.skip -= 1
+                    continue
+                mishap.times -= 1
+                return mishap
+        return None
+
+    def _answer(self, command: str) -> tuple[str, ...]:
+        words = command.split(" ")
+        match words:
+            case ["name"]:
+                return ("m-name-dut-[FAKE]",)
+            case ["profile"]:
+                return ("m-profile-[ULPMark for tinyML Firmware V0.0.1]", "m-model-[fake]")
+            case ["timestamp"]:
+                return (f"m-lap-us-{self._memory.clock_us}",)
+            case ["db", "load", count] if count.isdigit():
+                self._memory.expected_bytes, self._memory.input = int(count), bytearray()
+                return (f"m-[Expecting {count} bytes]",)
+            case ["db", digits]:
+                return self._take(digits)
+            case ["infer", *numbers] if len(numbers) <= 2 and all(number.isdigit() for number in numbers):
+                runs, warmup = ([int(number) for number in numbers] + [1, 10][len(numbers) :])[:2]
+                return self._infer(runs, warmup) if runs > 0 else ("e-[Inference iterations must be >0]",)
+            case ["results"]:
+                return (self._results(),)
+            case ["output"]:
+                hexadecimal, step = self._memory.output.hex(), 2 * _OUTPUT_BYTES_PER_LINE
+                return tuple(f"m-output-[{hexadecimal[i : i + step]}]" for i in range(0, len(hexadecimal), step))
+            case ["layers"]:
+                self._run(1)
+                return tuple(f"m-layer-[{index},{ticks}]" for index, ticks in enumerate(self._network.layer_ticks))
+            case ["crc"]:
+                return (f"m-crc-[{zlib.crc32(self._memory.input):08x}]",)
+            case ["build"]:
+                return (f"m-build-[{self._network.build_id}]",)
+            case ["clock"]:
+                return (f"m-clock-[{self._network.clock_hz}]",)
+            case ["memory"]:
+                return ("m-memory-[512,4096,20000]",)
+            case ["reset"]:
+                self._memory = _Memory()
+                return BOOT_LINES[:-1]
+        return (f"e-[Unknown command: {words[0]}]",)
+
+    def _take(self, digits: str) -> tuple[str, ...]:
+        if len(digits) % 2:
+            return ("e-[Insufficent number of hex digits]",)
+        for position in range(0, len(digits), 2):
+            pair = digits[position : position + 2]
+            if not all(digit in "0123456789abcdefABCDEF" for digit in pair):
+                return (f"e-[Invalid hex digit '{pair}']",)
+            if len(self._memory.input) < self._memory.expected_bytes:
+                self._memory.input.append(int(pair, 16))
+        return ("m-load-done",) if len(self._memory.input) == self._memory.expected_bytes else ()
+
+    def _run(self, count: int) -> None:
+        self._memory.output = self._network.infer(bytes(self._memory.input))
+        self._memory.clock_us += count * sum(self._network.layer_ticks) * 1_000_000 // self._network.clock_hz
+
+    def _infer(self, runs: int, warmup: int) -> tuple[str, ...]:
+        self._run(warmup)
+        start_us = self._memory.clock_us
+        self._run(runs)
+        before = (f"m-warmup-start-{warmup}", "m-warmup-done", f"m-infer-start-{runs}", f"m-lap-us-{start_us}")
+        return (*before, f"m-lap-us-{self._memory.clock_us}", "m-infer-done", self._results())
+
+    def _results(self) -> str:
+        return f"m-results-[{','.join(f'{value / 256:.3f}' for value in self._memory.output) or '0.000'}]"
+
+
+def _as_bytes(lines: Sequence[str]) -> bytes:
+    return "".join(f"{line}\r\n" for line in lines).encode("ascii")
+
+
+def _spoilt(lines: Sequence[str], mishap: Mishap) -> bytes:
+    whole = _as_bytes(lines)
+    if mishap.kind == "torn":
+        return lines[0][: mishap.position].encode("ascii") + _as_bytes(lines[1:])
+    if mishap.kind == "doubled":
+        return _as_bytes((lines[0], *lines))
+    if mishap.kind == "not_ready":
+        return _as_bytes(lines[:-1])
+    damaged = bytearray(whole)
+    damaged[min(mishap.position, len(whole) - 1)] ^= 0x01
+    return bytes(damaged)
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    while data:
+        if select.select([], [descriptor], [], 1.0)[1]:
+            data = data[os.write(descriptor, data) :]
+        else:
+            return  # nobody reads: a UART would lose the bytes too

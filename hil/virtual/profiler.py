@@ -1,0 +1,181 @@
+"""What each op of a network costs on a Cortex-M7, seen from outside the twin: instructions counted, cycles modelled.
+
+A QEMU plugin (plugin/*.c, built here with the host's C compiler) counts block edges and cache line fills for each op
+of one inference; `cortex_m7.py` turns the edges into cycles with memory that answers at once, and the fills are added
+at the board's cost per line. Caches are warm: the inference counted follows another one. The twin's own addresses
+stand for the board's: the caller says which of its ranges is flash, cached RAM, or memory that no cache serves
+(DTCM).
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from hil.virtual.cortex_m7 import CycleModel, Edge
+from hil.virtual.instruction import Decoder
+from hil.virtual.program import Program, read_program
+from hil.virtual.twin import Twin, qemu_version
+from pipeline.errors import ToolError
+
+MARKS = "prof_stamp"
+COMPILERS = ("gcc", "cc", "clang")
+_PLUGIN_FOLDER = Path(__file__).parent / "plugin"
+_BUILD_S = 120.0
+
+MemoryKind = Literal["uncached", "flash", "ram"]
+_KIND_NUMBER: dict[MemoryKind, int] = {"uncached": 0, "flash": 1, "ram": 2}
+
+
+@dataclass(frozen=True)
+class CacheShape:
+    """A level-1 cache."""
+
+    size_bytes: int
+    ways: int
+    line_bytes: int
+
+
+@dataclass(frozen=True)
+class MemoryRange:
+    """A part of the twin's memory and what it stands for; where ranges overlap, the first one counts."""
+
+    address: int
+    size_bytes: int
+    kind: MemoryKind
+
+
+@dataclass(frozen=True)
+class MemoryModel:
+    """The board's caches, its costs per line in core cycles, and what the twin's addresses stand for."""
+
+    instruction_cache: CacheShape
+    data_cache: CacheShape
+    flash_fill_cycles: int
+    ram_fill_cycles: int
+    write_back_cycles: int
+    ranges: tuple[MemoryRange, ...]
+
+
+@dataclass(frozen=True)
+class LineTraffic:
+    """Cache lines fetched from flash and RAM, and dirty ones written back."""
+
+    flash_code_fills: int = 0
+    ram_code_fills: int = 0
+    flash_data_fills: int = 0
+    ram_data_fills: int = 0
+    write_backs: int = 0
+
+    def cycles(self, model: MemoryModel) -> int:
+        flash = (self.flash_code_fills + self.flash_data_fills) * model.flash_fill_cycles
+        ram = (self.ram_code_fills + self.ram_data_fills) * model.ram_fill_cycles
+        return flash + ram + self.write_backs * model.write_back_cycles
+
+
+@dataclass(frozen=True)
+class OpProfile:
+    """One op of one inference."""
+
+    index: int
+    instructions: int
+    cycles_zero_wait: int
+    cycles_modelled: int  # zero wait + line fills
+    traffic: LineTraffic
+
+
+@dataclass
+class _Region:
+    traffic: LineTraffic
+    edges: list[Edge] = field(default_factory=list)
+
+
+def host_compiler() -> str | None:
+    """The C compiler that builds the plugin, if the machine has one."""
+    return next((path for name in COMPILERS if (path := shutil.which(name)) is not None), None)
+
+
+def build_plugin(folder: Path, compiler: str) -> Path:
+    """Compile the plugin into `folder`."""
+    sources = sorted(str(path) for path in _PLUGIN_FOLDER.glob("*.c"))
+    library = folder / "profiler.so"
+    options = ["-std=c11", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", f"-DPLUGIN_API_VERSION={_api_version()}"]
+    argv = [compiler, *options, "-o", str(library), *sources]
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=_BUILD_S, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise ToolError.timed_out(argv, _BUILD_S) from error
+    if done.returncode != 0:
+        raise ToolError.failed(argv, done.returncode, done.stdout + done.stderr)
+    return library
+
+
+def profile_ops(image: Path, network_input: bytes | None, model: MemoryModel, plugin: Path) -> tuple[OpProfile, ...]:
+    """Profile each op of the second inference on `network_input`; None: of the second `layers`, without an input."""
+    program = read_program(image)
+    marks = program.objects.get(MARKS)
+    if marks is None:
+        raise ToolError(f"{image}: no symbol {MARKS}, needed to tell the ops apart; build the twin with profiler marks")
+    with tempfile.TemporaryDirectory(prefix="profile-") as folder:
+        record = Path(folder) / "profile.txt"
+        options = [f"out={record}", f"marks={marks.address}:{marks.size_bytes // 4}", *_model_options(model)]
+        argument = ",".join([str(plugin).replace(",", ",,"), *options])
+        with Twin(image, name="profiler", counting=False, arguments=("-plugin", argument)) as twin:
+            if network_input is None:
+                twin.link.layers()
+                twin.link.layers()
+            else:
+                twin.link.load(network_input)
+                twin.link.infer(1, 1)
+        regions = _last_pass(record.read_text().splitlines() if record.exists() else [])
+    if len(regions) != marks.size_bytes // 4 - 1:
+        raise ToolError(
+            f"{image}: {len(regions)} ops profiled, needed {marks.size_bytes // 4 - 1}; did the inference end early?"
+        )
+    return _profiles(program, regions, model)
+
+
+def _profiles(program: Program, regions: Sequence[_Region], model: MemoryModel) -> tuple[OpProfile, ...]:
+    cycle_model = CycleModel(Decoder(program))
+    found = []
+    for index, region in enumerate(regions):
+        cycles = cycle_model.cycles(region.edges)
+        instructions = sum(edge.to[1] * edge.times for edge in region.edges)
+        found.append(OpProfile(index, instructions, cycles, cycles + region.traffic.cycles(model), region.traffic))
+    return tuple(found)
+
+
+def _model_options(model: MemoryModel) -> Iterator[str]:
+    for key, cache in (("icache", model.instruction_cache), ("dcache", model.data_cache)):
+        yield f"{key}={cache.size_bytes}:{cache.ways}:{cache.line_bytes}"
+    for part in model.ranges:
+        yield f"memory={part.address}:{part.size_bytes}:{_KIND_NUMBER[part.kind]}"
+
+
+def _last_pass(lines: Sequence[str]) -> list[_Region]:
+    """The ops of the last whole inference in a plugin's record (its form stands in profiler.c)."""
+    whole: list[_Region] = []
+    regions: list[_Region] = []
+    for line in lines:
+        kind, *words = line.split()
+        if kind == "pass":
+            regions = []
+        elif kind == "region":
+            regions.append(_Region(LineTraffic(*(int(word) for word in words[1:]))))
+        elif kind == "edge":
+            before, to = (int(words[0], 16), int(words[1])), (int(words[2], 16), int(words[3]))
+            regions[-1].edges.append(Edge(before if before[1] else None, to, int(words[4])))
+        elif kind == "end":
+            whole = regions
+    return whole
+
+
+def _api_version() -> int:
+    """Version of the plugin interface that this QEMU wants: it refuses plugins that were built for another one."""
+    major, minor = (int(word) for word in qemu_version().split(".")[:2])
+    return 1 if (major, minor) < (8, 2) else 2

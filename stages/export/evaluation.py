@@ -1,0 +1,105 @@
+"""How good the int8 model is on the test split, and the inputs that every later step is checked with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from pipeline.errors import StageError
+from stages.graph.graph import Graph
+from stages.graph.int8_reference import run_graph
+
+
+@dataclass(frozen=True, eq=False)
+class TestSplit:
+    """Quantised inputs (N, H, W, C) int8 and their classes."""
+
+    __test__ = False  # not a test case, whatever pytest thinks of the name
+
+    inputs: np.ndarray
+    labels: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Golden:
+    """Inputs of which the right outputs are known; labels are -1 where there is none."""
+
+    inputs: np.ndarray
+    labels: np.ndarray
+
+
+@dataclass(frozen=True)
+class AccuracyRecord:
+    """The contents of accuracy.json; shares of 1."""
+
+    accuracy_int8: float
+    n: int
+    engine: str
+    accuracy_float: float
+    accuracy_fake_quant: float
+    agreement_float: float  # how often int8 chooses the same class
+    agreement_fake_quant: float
+    per_class: dict[str, float | None]  # None: no test sample of that class
+    confusion: list[list[int]]  # [true class][chosen class]
+
+
+def load_test_split(features: Path, graph: Graph) -> TestSplit:
+    """The test features on the grid of the network's input."""
+    try:
+        x = np.load(features / "test_x.npy", mmap_mode="r")
+        labels = np.load(features / "test_y.npy").astype(np.int64)
+    except (OSError, ValueError) as error:
+        raise StageError(f"{features}: the test split cannot be read ({error}); run prepare again") from error
+    source = graph.tensors[graph.inputs[0]]
+    if len(x) == 0 or len(x) != len(labels) or x[0].size != source.elements:
+        raise StageError(
+            f"{features}: test split has {x.shape} and {labels.shape}, needed (N, *{source.shape[1:]}) and (N,)"
+        )
+    assert source.quantisation is not None
+    # Single precision, as in fine-tuning, so that halves fall to the same side.
+    scale, zero_point = np.float32(source.quantisation.scale[0]), source.quantisation.zero_point[0]
+    steps = np.round(np.asarray(x, np.float32) / scale) + zero_point
+    return TestSplit(np.clip(steps, -128, 127).astype(np.int8).reshape(-1, *source.shape[1:]), labels)
+
+
+def golden_inputs(split: TestSplit, count: int) -> Golden:
+    """`count` test samples, taken from the classes in turn, then the two extreme inputs."""
+    position: dict[int, int] = {}
+    turns = []
+    for index, label in enumerate(split.labels.tolist()):
+        turns.append((position.get(label, 0), label, index))
+        position[label] = position.get(label, 0) + 1
+    chosen = [index for _, _, index in sorted(turns)[:count]]
+    extremes = [np.full((1, *split.inputs.shape[1:]), value, np.int8) for value in (-128, 127)]
+    inputs = np.concatenate([split.inputs[chosen], *extremes])
+    return Golden(inputs, np.concatenate([split.labels[chosen], [-1, -1]]))
+
+
+def measured_accuracy(
+    graph: Graph, split: TestSplit, classes: Sequence[str], float_classes: np.ndarray, fake_quant_classes: np.ndarray
+) -> AccuracyRecord:
+    """Accuracy over the whole split, by the numpy reference (which `verify` has shown to be the runtime's equal)."""
+    if len(float_classes) != len(split.labels) or split.labels.min() < 0 or split.labels.max() >= len(classes):
+        raise StageError(f"{len(split.labels)} test samples do not belong to this qat.pt and dataset; run qat again")
+    scores = run_graph(graph, split.inputs, keep_all=False)[graph.outputs[0]]
+    chosen = scores.reshape(len(scores), -1).argmax(1)
+    confusion = np.zeros((len(classes), len(classes)), np.int64)
+    np.add.at(confusion, (split.labels, chosen), 1)
+    per_class = {
+        name: float(confusion[row, row] / confusion[row].sum()) if confusion[row].any() else None
+        for row, name in enumerate(classes)
+    }
+    return AccuracyRecord(
+        accuracy_int8=float((chosen == split.labels).mean()),
+        n=len(chosen),
+        engine="int8_reference, equal to TensorFlow Lite Micro bit for bit on the golden inputs",
+        accuracy_float=float((float_classes == split.labels).mean()),
+        accuracy_fake_quant=float((fake_quant_classes == split.labels).mean()),
+        agreement_float=float((chosen == float_classes).mean()),
+        agreement_fake_quant=float((chosen == fake_quant_classes).mean()),
+        per_class=per_class,
+        confusion=confusion.tolist(),
+    )

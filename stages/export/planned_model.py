@@ -1,0 +1,123 @@
+"""Order, layout and bytes of the model, and the proof that TensorFlow Lite Micro computes what we compute.
+
+The proof: on some inputs every intermediate of the runtime equals that of the numpy reference bit for bit; and with the
+arena plan in the file, the runtime's outputs stay the same and it needs exactly the bytes that were planned.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from pipeline.errors import StageError
+from stages.graph.arena_layout import ArenaLayout, arena_layout
+from stages.graph.graph import Graph
+from stages.graph.int8_reference import run_graph
+from stages.graph.op_order import peak_of_order, smallest_peak_order
+from stages.graph.resources import resources
+from stages.graph.tflite_reader import read_tflite
+from stages.graph.tflite_writer import write_tflite
+from stages.graph.tflm import arena_head_bytes, first_difference, run_tflm, run_tflm_keeping_all
+
+
+@dataclass(frozen=True, eq=False)
+class PlannedModel:
+    """An int8 graph in its best order, with its place in the arena, as .tflite bytes."""
+
+    graph: Graph
+    layout: ArenaLayout
+    content: bytes
+    description: str
+    order: tuple[int, ...]  # which op of the graph before ordering stands at each position
+
+
+@dataclass(frozen=True)
+class PlannedTensor:
+    """An activation in plan.json."""
+
+    index: int
+    name: str
+    offset: int
+    size_bytes: int
+
+
+@dataclass(frozen=True)
+class PlannedOp:
+    """An op in plan.json."""
+
+    kind: str
+    name: str
+    live_bytes: int  # of the arena, while it runs
+
+
+@dataclass(frozen=True)
+class PlanRecord:
+    """The contents of plan.json."""
+
+    order: tuple[int, ...]
+    ops: tuple[PlannedOp, ...]
+    tensors: tuple[PlannedTensor, ...]
+    arena_bytes: int
+    lower_bound_bytes: int
+    order_proven_optimal: bool
+    layout_proven_optimal: bool
+    peak_bytes: int  # in the best order
+    peak_bytes_stored: int  # in the order before
+    peak_bytes_imprecise: int
+    size_bytes: int
+    macs: int
+
+
+def planned_model(graph: Graph, description: str) -> PlannedModel:
+    """The graph in the order of least peak memory, laid out and written."""
+    order = smallest_peak_order(graph).order
+    ordered = replace(graph, ops=tuple(graph.ops[number] for number in order))
+    layout = arena_layout(ordered)
+    content = write_tflite(ordered, description, layout.offsets)
+    return PlannedModel(ordered, layout, content, description, order)
+
+
+def plan_record(model: PlannedModel) -> PlanRecord:
+    """What plan.json says."""
+    graph, layout, used = model.graph, model.layout, resources(model.graph)
+    position = {number: place for place, number in enumerate(model.order)}
+    stored_order = [position[number] for number in range(len(model.order))]
+    return PlanRecord(
+        order=model.order,
+        ops=tuple(PlannedOp(op.kind, op.name, live) for op, live in zip(graph.ops, layout.live_bytes, strict=True)),
+        tensors=tuple(
+            PlannedTensor(index, graph.tensors[index].name, offset, graph.tensors[index].nbytes)
+            for index, offset in enumerate(layout.offsets)
+            if offset >= 0
+        ),
+        arena_bytes=layout.arena_bytes,
+        lower_bound_bytes=layout.lower_bound_bytes,
+        order_proven_optimal=True,  # the search over orders is exact
+        layout_proven_optimal=layout.proven_optimal,
+        peak_bytes=used.peak_bytes,
+        peak_bytes_stored=round(peak_of_order(graph, stored_order).peak_bytes),
+        peak_bytes_imprecise=used.peak_bytes_imprecise,
+        size_bytes=used.size_bytes,
+        macs=used.macs,
+    )
+
+
+def verify(model: PlannedModel, inputs: np.ndarray) -> None:
+    """Raise StageError, naming the first op that differs, unless the runtime does what we say it does."""
+    # What is checked is the file, read back; only its plan has to go, by which tensors overwrite each other.
+    without_plan = write_tflite(read_tflite(model.content), model.description)
+    ours = run_graph(model.graph, inputs)
+    theirs = run_tflm_keeping_all(without_plan, model.graph, inputs)
+    difference = first_difference(model.graph, ours, theirs)
+    if difference is not None:
+        raise StageError(
+            f"model.tflite: {difference} between TensorFlow Lite Micro and the reference, needed equal bits"
+        )
+    outputs = run_tflm(model.content, model.graph, inputs)
+    if not np.array_equal(outputs, ours[model.graph.outputs[0]]):
+        raise StageError("model.tflite: the arena plan changes the outputs of TensorFlow Lite Micro, needed equal bits")
+    head_bytes = arena_head_bytes(model.content, model.graph)
+    if head_bytes is not None and head_bytes != model.layout.arena_bytes:
+        planned = model.layout.arena_bytes
+        raise StageError(f"model.tflite: TensorFlow Lite Micro needs {head_bytes} B of arena, planned were {planned} B")

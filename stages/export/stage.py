@@ -1,0 +1,65 @@
+"""export: turn the fine-tuned network into an int8 .tflite whose op order and arena layout need the least RAM.
+
+Reads   features (.npy splits), dataset.json, qat.pt
+Writes  model.tflite, plan.json, accuracy.json, golden.npz
+Fails   StageError, naming the op, when TensorFlow Lite Micro and our integer reference differ in any bit
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import Field
+
+from pipeline.stage import Config, Progress, read_json, stage, write_json
+
+
+class ExportConfig(Config):
+    """How much is checked."""
+
+    golden_samples: int = Field(default=32, ge=1)  # test samples in golden.npz, besides two extreme inputs
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exported:
+    """What export makes."""
+
+    model: Path  # model.tflite: full int8, best op order, arena plan in its metadata
+    plan: Path  # plan.json: order, offsets, arena, peak, size, MACs
+    accuracy: Path  # accuracy.json: on the whole test split
+    golden: Path  # golden.npz: inputs, the outputs that TensorFlow Lite Micro gives, labels
+
+
+@stage("export", packages=("ai-edge-litert", "tflite-micro", "flatbuffers", "torch", "numpy"))
+def run(
+    features: Path, dataset: Path, qat_network: Path, *, config: ExportConfig, out_dir: Path, progress: Progress
+) -> Exported:
+    import numpy as np
+
+    from stages.export.evaluation import golden_inputs, load_test_split, measured_accuracy
+    from stages.export.planned_model import plan_record, planned_model, verify
+    from stages.export.quantise import int8_graph, load_qat
+    from stages.graph.tflm import run_tflm
+
+    progress.start(4, "step")
+    trained = load_qat(qat_network)
+    model = planned_model(int8_graph(trained.graph), "int8 network of tinyml-pipeline")
+    progress.advance(note=f"arena {model.layout.arena_bytes} B")
+    split = load_test_split(features, model.graph)
+    golden = golden_inputs(split, config.golden_samples)
+    verify(model, golden.inputs)
+    progress.advance(note="equal to TFLM")
+    classes = read_json(dataset)["classes"]
+    accuracy = measured_accuracy(model.graph, split, classes, trained.float_classes, trained.fake_quant_classes)
+    progress.advance(note=f"int8 accuracy {accuracy.accuracy_int8:.4f}")
+    outputs = run_tflm(model.content, model.graph, golden.inputs)
+    np.savez(out_dir / "golden.npz", inputs=golden.inputs, outputs=outputs, labels=golden.labels)
+    (out_dir / "model.tflite").write_bytes(model.content)
+    progress.advance()
+    return Exported(
+        model=out_dir / "model.tflite",
+        plan=write_json(out_dir / "plan.json", plan_record(model)),
+        accuracy=write_json(out_dir / "accuracy.json", accuracy),
+        golden=out_dir / "golden.npz",
+    )

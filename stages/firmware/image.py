@@ -1,0 +1,128 @@
+"""From a compiled model to images: one for the board, one for its twin, from the same objects.
+
+Only the code behind boards/firmware/board.h differs between the two, so what the twin executes is what the board would.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from boards import BOARDS_FOLDER, Board, Memory
+from pipeline.errors import StageError
+from stages.firmware.model_source import CompiledModel, model_header, model_source
+from stages.firmware.toolchain import Toolchain, copy_image
+
+FIRMWARE = BOARDS_FOLDER / "firmware"
+VIRTUAL = BOARDS_FOLDER / "virtual"
+
+CODE_BYTES = 16 * 1024  # everything in flash that is not the network's: 9 KB measured
+VARIABLE_BYTES = 8 * 1024  # in the preferred RAM beside the arena: 4 KB of stack, some 2 KB of variables
+BUILD_ID_DIGITS = 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placement:
+    """Where the arena goes."""
+
+    region: str
+    macro: str  # of boards/firmware/placement.h
+
+
+@dataclass(frozen=True, kw_only=True)
+class Images:
+    """What was built."""
+
+    image: Path
+    image_bin: Path
+    image_hex: Path
+    twin: Path
+    build_id: str
+    compiler: str
+
+
+def place_arena(model: CompiledModel, board: Board) -> Placement:
+    """The first of the board's arena regions with room; refuses a network that does not fit."""
+    flash = board.memories["flash"]
+    _check(board, "flash", flash, f"weights of {model.constant_bytes} B and code", model.constant_bytes + CODE_BYTES)
+    fast, bulk = (board.memories[region] for region in board.arena_regions)
+    activations = model.layout.arena_bytes + model.scratch_bytes
+    in_fast = activations + VARIABLE_BYTES <= fast.size
+    what = (
+        f"arena of {model.layout.arena_bytes} B, scratch of {model.scratch_bytes} B and input of {model.input.nbytes} B"
+    )
+    _check(board, board.arena_regions[1], bulk, what, model.input.nbytes + (0 if in_fast else activations))
+    if in_fast:
+        return Placement(region=board.arena_regions[0], macro="PLACE_FAST")
+    return Placement(region=board.arena_regions[1], macro="PLACE_BULK")
+
+
+def _check(board: Board, region: str, memory: Memory, what: str, needed: int) -> None:
+    if needed > memory.size:
+        raise StageError(
+            f"firmware: {what} need {needed} B, {region} of {board.name} has {memory.size} B "
+            f"({needed - memory.size} B over); prune further or choose a board with more memory"
+        )
+
+
+def write_sources(model: CompiledModel, name: str, placement: Placement, folder: Path) -> None:
+    """model.c and model.h."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "model.h").write_text(model_header(model, name))
+    (folder / "model.c").write_text(model_source(model, placement.macro))
+
+
+def build_images(board: Board, generated: Path, optimise: str, out_dir: Path) -> Images:
+    """Compile what `write_sources` wrote together with the firmware and link it for the board and for its twin."""
+    support = FIRMWARE / board.support
+    shared = [*_sources(FIRMWARE), *_sources(FIRMWARE / "kernels"), *_sources(generated)]
+    real, twin = [*_sources(support), *_sources(board.folder)], _sources(VIRTUAL)
+    scripts = {folder: [folder / "memory.ld", FIRMWARE / "sections.ld"] for folder in (board.folder, VIRTUAL)}
+    defines = {
+        "BOARD_NAME": f'"{board.name}"',
+        "BOARD_CLOCK_HZ": f"{board.clock_hz}u",
+        "BOARD_BAUD": f"{board.console.baud}u",
+    }
+    tools = Toolchain(optimise=optimise, path_names={BOARDS_FOLDER: "boards", generated: "generated"})
+    compiler = tools.version()
+    files = [*shared, *real, *twin, *scripts[board.folder], *scripts[VIRTUAL], *generated.glob("model.h")]
+    files += [*FIRMWARE.rglob("*.h"), *board.folder.glob("*.h")]
+    build_id = _build_id(files, generated, [compiler, *tools.flags, *(f"{k}={v}" for k, v in defines.items())])
+    (generated / "build_id.h").write_text(
+        f'#ifndef BUILD_ID_H\n#define BUILD_ID_H\n#define BUILD_ID "{build_id}"\n#endif\n'
+    )
+    includes = [FIRMWARE, generated, support, board.folder]
+    with tempfile.TemporaryDirectory(dir=out_dir) as scratch:
+        objects = Path(scratch).resolve()
+        common = tools.compile_all(shared, includes, {}, objects / "shared")
+        on_board = tools.compile_all(real, includes, defines, objects / "board")
+        on_twin = tools.compile_all(twin, includes, defines, objects / "twin")
+        image = tools.link([*common, *on_board], scripts[board.folder], out_dir / "firmware.elf")
+        twin_image = tools.link([*common, *on_twin], scripts[VIRTUAL], out_dir / "twin.elf")
+    return Images(
+        image=image,
+        image_bin=copy_image(image, "binary", out_dir / "firmware.bin"),
+        image_hex=copy_image(image, "ihex", out_dir / "firmware.hex"),
+        twin=twin_image,
+        build_id=build_id,
+        compiler=compiler,
+    )
+
+
+def _sources(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.c"))
+
+
+def _build_id(files: Iterable[Path], generated: Path, settings: Iterable[str]) -> str:
+    """Identifies an image by what it is made from."""
+    named = {
+        (f"generated/{file.name}" if file.parent == generated else file.relative_to(BOARDS_FOLDER).as_posix()): file
+        for file in files
+    }
+    digest = hashlib.sha256("\0".join(settings).encode())
+    for name, file in sorted(named.items()):
+        digest.update(f"\0{name}\0".encode() + hashlib.sha256(file.read_bytes()).digest())
+    return digest.hexdigest()[:BUILD_ID_DIGITS]

@@ -1,0 +1,239 @@
+"""Each operator of an int8 Graph as a call of a firmware kernel: the constants it needs, its parameters, its scratch.
+
+A 1x1 convolution with stride 1 and a FULLY_CONNECTED layer are products of matrices; a RESHAPE is nothing at all.
+Refuses operators and shapes for which the firmware has no kernel, by name.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from pipeline.errors import StageError
+from stages.firmware.c_text import c_struct
+from stages.firmware.kernel_parameters import (
+    PARAMETER_BYTES,
+    matrix_members,
+    multiplier_for,
+    output_range,
+    scale_of,
+    stored_bytes,
+    weighted_operands,
+    weights_and_channels,
+    window_members,
+    zero_point_of,
+)
+from stages.graph.fixed_point import quantised_multiplier
+from stages.graph.graph import ActivationOptions, ConvOptions, Graph, Op, PoolOptions, SoftmaxOptions
+from stages.graph.int8_reference import activation_range
+
+_ADD_HEADROOM_BITS = 20
+_SOFTMAX_INTEGER_BITS = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelCall:
+    """One operator in C. In `call`, {0}, {1}, ... stand for the pointers to its activations, the output last."""
+
+    kernel: str  # the C function, 'alias' where nothing is left to do
+    call: str = ""
+    constants: str = ""  # definitions of weights and parameters
+    constant_bytes: int = 0
+    header: str = ""
+    scratch: str = ""  # a member of the scratch union
+    scratch_bytes: int = 0  # on the device
+    activations: tuple[int, ...] = field(default=())
+
+
+def kernel_call(graph: Graph, index: int) -> KernelCall:
+    """Operator `index` of the graph."""
+    op = graph.ops[index]
+    compile_op = _COMPILERS.get(op.kind)
+    if compile_op is None:
+        raise StageError(
+            f"firmware: {op.kind} ({op.name}) has no kernel, needed one of {', '.join(sorted(_COMPILERS))}"
+        )
+    for tensor in (graph.tensors[i] for i in (*graph.activations_of(op), *op.outputs)):
+        if tensor.dtype != "int8" or (tensor.shape and tensor.shape[0] != 1 and len(tensor.shape) == 4):
+            found = f"{tensor.dtype} of shape {tensor.shape}"
+            raise StageError(
+                f"firmware: {op.kind} ({op.name}): tensor {tensor.name} is {found}, needed int8 with batch 1"
+            )
+    return compile_op(graph, op, f"op_{index}")
+
+
+def _convolution(graph: Graph, op: Op, name: str) -> KernelCall:
+    options = op.options
+    assert isinstance(options, ConvOptions)
+    source, weights, result = weighted_operands(graph, op)
+    outputs, height, width, channels = weights.shape
+    depth = height * width * channels
+    constants = weights_and_channels(graph, op, name, axis=0)
+    matrix = matrix_members(graph, op, name, depth, outputs)
+    activations = (op.inputs[0], op.outputs[0])
+    if (height, width) == (1, 1) and options.stride == (1, 1):
+        pixels = source.elements // channels
+        return KernelCall(
+            kernel="matrix_multiply",
+            call=f"matrix_multiply(&{name}, {{0}}, {pixels}, {{1}});",
+            constants=constants + c_struct("matrix", name, matrix),
+            constant_bytes=stored_bytes(weights, outputs),
+            header="kernels/matrix.h",
+            activations=activations,
+        )
+    window = window_members(source, result, (height, width), options, options.dilation)
+    params = {"matrix": matrix, "window": window, "input_zero_point": zero_point_of(source)}
+    return KernelCall(
+        kernel="conv_2d",
+        call=f"conv_2d(&{name}, {{0}}, scratch.{name}, {{1}});",
+        constants=constants + c_struct("conv_2d", name, params),
+        constant_bytes=stored_bytes(weights, outputs),
+        header="kernels/conv_2d.h",
+        scratch=f"int8_t {name}[{2 * depth}];",
+        scratch_bytes=2 * depth,
+        activations=activations,
+    )
+
+
+def _depthwise(graph: Graph, op: Op, name: str) -> KernelCall:
+    options = op.options
+    assert isinstance(options, ConvOptions)
+    source, weights, result = weighted_operands(graph, op)
+    _, height, width, outputs = weights.shape
+    channels, taps = source.shape[3], height * width
+    params = {
+        "weights": f"{name}_weights",
+        "channels": f"{name}_channels",
+        "range": output_range(result, options.activation),
+        "window": window_members(source, result, (height, width), options, options.dilation),
+        "depth_multiplier": outputs // channels,
+        "input_zero_point": zero_point_of(source),
+    }
+    return KernelCall(
+        kernel="depthwise_conv_2d",
+        call=f"depthwise_conv_2d(&{name}, {{0}}, scratch.{name}.taps, scratch.{name}.padding, {{1}});",
+        constants=weights_and_channels(graph, op, name, axis=3) + c_struct("depthwise_conv_2d", name, params),
+        constant_bytes=stored_bytes(weights, outputs),
+        header="kernels/depthwise_conv_2d.h",
+        scratch=f"struct {{ const int8_t *taps[{taps}]; int8_t padding[{channels}]; }} {name};",
+        scratch_bytes=4 * taps + channels,
+        activations=(op.inputs[0], op.outputs[0]),
+    )
+
+
+def _fully_connected(graph: Graph, op: Op, name: str) -> KernelCall:
+    source, weights, _ = weighted_operands(graph, op)
+    outputs, depth = weights.shape
+    constants = weights_and_channels(graph, op, name, axis=0)
+    return KernelCall(
+        kernel="matrix_multiply",
+        call=f"matrix_multiply(&{name}, {{0}}, {source.elements // depth}, {{1}});",
+        constants=constants + c_struct("matrix", name, matrix_members(graph, op, name, depth, outputs)),
+        constant_bytes=stored_bytes(weights, outputs),
+        header="kernels/matrix.h",
+        activations=(op.inputs[0], op.outputs[0]),
+    )
+
+
+def _pool(graph: Graph, op: Op, name: str) -> KernelCall:
+    options = op.options
+    assert isinstance(options, PoolOptions)
+    source, result = graph.tensors[op.inputs[0]], graph.tensors[op.outputs[0]]
+    if source.quantisation != result.quantisation:
+        raise StageError(f"firmware: {op.kind} ({op.name}) changes scale or zero point, needed the same on both sides")
+    lowest, highest = activation_range(result, options.activation)
+    params = {
+        "window": window_members(source, result, options.filter, options, (1, 1)),
+        "lowest": lowest,
+        "highest": highest,
+    }
+    kernel = op.kind.lower()
+    return KernelCall(
+        kernel=kernel,
+        call=f"{kernel}(&{name}, {{0}}, {{1}});",
+        constants=c_struct("pool_2d", name, params),
+        constant_bytes=PARAMETER_BYTES,
+        header="kernels/pool_2d.h",
+        activations=(op.inputs[0], op.outputs[0]),
+    )
+
+
+def _add(graph: Graph, op: Op, name: str) -> KernelCall:
+    options = op.options
+    assert isinstance(options, ActivationOptions)
+    operands, result = [graph.tensors[i] for i in op.inputs], graph.tensors[op.outputs[0]]
+    if any(tensor.data is not None or tensor.shape != result.shape for tensor in operands):
+        shapes = " and ".join(str(tensor.shape) for tensor in operands)
+        raise StageError(f"firmware: ADD ({op.name}) of {shapes}, needed two activations of one shape")
+    twice_largest = 2 * max(scale_of(tensor) for tensor in operands)
+    to_output = multiplier_for(twice_largest / ((1 << _ADD_HEADROOM_BITS) * scale_of(result)), op)
+    lifts = [(tensor, multiplier_for(scale_of(tensor) / twice_largest, op)) for tensor in operands]
+    params = {
+        "operands": [
+            {"zero_point": zero_point_of(tensor), "multiplier": lift.mantissa, "right": -lift.shift}
+            for tensor, lift in lifts
+        ],
+        "multiplier": to_output.mantissa,
+        "left": max(0, to_output.shift),
+        "right": max(0, -to_output.shift),
+        "range": output_range(result, options.activation),
+        "elements": result.elements,
+    }
+    return KernelCall(
+        kernel="add",
+        call=f"add(&{name}, {{0}}, {{1}}, {{2}});",
+        constants=c_struct("add", name, params),
+        constant_bytes=PARAMETER_BYTES,
+        header="kernels/add.h",
+        activations=(*op.inputs, op.outputs[0]),
+    )
+
+
+def _softmax(graph: Graph, op: Op, name: str) -> KernelCall:
+    assert isinstance(op.options, SoftmaxOptions)
+    source, result = graph.tensors[op.inputs[0]], graph.tensors[op.outputs[0]]
+    if scale_of(result) != 1 / 256 or zero_point_of(result) != -128:
+        found = f"scale {scale_of(result):g} and zero point {zero_point_of(result)}"
+        raise StageError(f"firmware: SOFTMAX ({op.name}) has output {found}, needed 1/256 and -128")
+    unit = 1 << (31 - _SOFTMAX_INTEGER_BITS)
+    factor = min(float(np.float32(op.options.beta)) * scale_of(source) * unit, 2.0**31 - 1)
+    multiplier = quantised_multiplier(factor)
+    reach = math.floor((2**_SOFTMAX_INTEGER_BITS - 1) * unit / 2.0**multiplier.shift)
+    params = {
+        "multiplier": multiplier.mantissa,
+        "left": multiplier.shift,
+        "smallest_difference": -min(reach, 255),
+        "rows": source.elements // source.shape[-1],
+        "depth": source.shape[-1],
+    }
+    if multiplier.shift < 0:
+        raise StageError(
+            f"firmware: SOFTMAX ({op.name}) has input scale {scale_of(source):g}, too small for its kernel"
+        )
+    return KernelCall(
+        kernel="softmax",
+        call=f"softmax(&{name}, {{0}}, {{1}});",
+        constants=c_struct("softmax", name, params),
+        constant_bytes=PARAMETER_BYTES,
+        header="kernels/softmax.h",
+        activations=(op.inputs[0], op.outputs[0]),
+    )
+
+
+def _reshape(graph: Graph, op: Op, _name: str) -> KernelCall:
+    return KernelCall(kernel="alias", activations=(op.inputs[0], op.outputs[0]))
+
+
+_COMPILERS: dict[str, Callable[[Graph, Op, str], KernelCall]] = {
+    "CONV_2D": _convolution,
+    "DEPTHWISE_CONV_2D": _depthwise,
+    "FULLY_CONNECTED": _fully_connected,
+    "AVERAGE_POOL_2D": _pool,
+    "MAX_POOL_2D": _pool,
+    "ADD": _add,
+    "SOFTMAX": _softmax,
+    "RESHAPE": _reshape,
+}

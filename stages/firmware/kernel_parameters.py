@@ -1,0 +1,128 @@
+"""Parameters of the firmware's kernels, as members of their C structures; the arithmetic is TensorFlow Lite Micro's.
+
+The input's zero point z is folded into the bias: sum(w * (x - z)) + b = sum(w * x) + (b - z * sum(w)). Padding is then
+the value z, which cancels. See stages/graph/int8_reference.py for the same arithmetic on arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from pipeline.errors import StageError
+from stages.firmware.c_text import c_array, c_channels
+from stages.graph.fixed_point import Multiplier, quantised_multiplier
+from stages.graph.graph import ActivationOptions, ConvOptions, Graph, Op, PoolOptions, Tensor
+from stages.graph.int8_reference import activation_range
+from stages.graph.op_check import padding_before
+
+CHANNEL_BYTES = 12  # sizeof(struct requantise_channel)
+PARAMETER_BYTES = 84  # sizeof(struct conv_2d), the largest of the parameter structures
+_MOST_LEFT_SHIFT = 30
+
+
+def weighted_operands(graph: Graph, op: Op) -> tuple[Tensor, Tensor, Tensor]:
+    """Input, weights and output of a convolution or FULLY_CONNECTED."""
+    return graph.tensors[op.inputs[0]], graph.tensors[op.inputs[1]], graph.tensors[op.outputs[0]]
+
+
+def scale_of(tensor: Tensor) -> float:
+    assert tensor.quantisation
+    return float(np.float32(tensor.quantisation.scale[0]))
+
+
+def zero_point_of(tensor: Tensor) -> int:
+    assert tensor.quantisation
+    return tensor.quantisation.zero_point[0]
+
+
+def multiplier_for(factor: float, op: Op) -> Multiplier:
+    """A real factor in fixed point."""
+    multiplier = quantised_multiplier(factor)
+    if multiplier.shift > _MOST_LEFT_SHIFT:
+        raise StageError(f"firmware: {op.kind} ({op.name}) scales by {factor:g}, needed below 2^{_MOST_LEFT_SHIFT}")
+    return multiplier
+
+
+def output_range(result: Tensor, activation: str) -> dict[str, int]:
+    lowest, highest = activation_range(result, activation)
+    return {"zero_point": zero_point_of(result), "lowest": lowest, "highest": highest}
+
+
+def matrix_members(graph: Graph, op: Op, name: str, depth: int, outputs: int) -> dict[str, object]:
+    assert isinstance(op.options, ConvOptions | ActivationOptions)
+    return {
+        "weights": f"{name}_weights",
+        "channels": f"{name}_channels",
+        "range": output_range(graph.tensors[op.outputs[0]], op.options.activation),
+        "depth": depth,
+        "outputs": outputs,
+    }
+
+
+def window_members(
+    source: Tensor,
+    result: Tensor,
+    size: tuple[int, int],
+    options: ConvOptions | PoolOptions,
+    dilation: tuple[int, int],
+) -> dict[str, int]:
+    _, input_height, input_width, channels = source.shape
+    top, left = (
+        padding_before(extent, taps, stride, spread, options.padding)
+        for extent, taps, stride, spread in zip(source.shape[1:3], size, options.stride, dilation, strict=True)
+    )
+    return {
+        "input_height": input_height,
+        "input_width": input_width,
+        "channels": channels,
+        "output_height": result.shape[1],
+        "output_width": result.shape[2],
+        "height": size[0],
+        "width": size[1],
+        "stride_y": options.stride[0],
+        "stride_x": options.stride[1],
+        "dilation_y": dilation[0],
+        "dilation_x": dilation[1],
+        "padding_top": top,
+        "padding_left": left,
+    }
+
+
+def weights_and_channels(graph: Graph, op: Op, name: str, axis: int) -> str:
+    """C definitions of the weights and of bias and scaling per output channel; `axis` counts the outputs."""
+    source, weights, _ = weighted_operands(graph, op)
+    assert weights.data is not None
+    sums = weights.data.astype(np.int64).sum(axis=tuple(a for a in range(weights.data.ndim) if a != axis))
+    bias = np.zeros_like(sums)
+    if len(op.inputs) > 2 and op.inputs[2] >= 0:
+        stored = graph.tensors[op.inputs[2]].data
+        assert stored is not None
+        bias = stored.astype(np.int64).reshape(-1)
+    folded = (bias - zero_point_of(source) * sums).astype(np.int32)  # wraps, as the kernel's sums do
+    multipliers = _channel_multipliers(graph, op, len(sums))
+    scales = weights.quantisation.scale if weights.quantisation else ()
+    shape = "x".join(map(str, weights.shape))
+    title = f"weights {shape}, scales ({len(scales)}) from {min(scales):.4g} to {max(scales):.4g}"
+    array = c_array("int8_t", f"{name}_weights", weights.data, title)
+    return array + c_channels(f"{name}_channels", folded, multipliers)
+
+
+def _channel_multipliers(graph: Graph, op: Op, outputs: int) -> Sequence[Multiplier]:
+    """One per output channel of input scale * weight scale / output scale."""
+    source, weights, result = weighted_operands(graph, op)
+    assert weights.quantisation
+    scales = [np.float32(scale) for scale in weights.quantisation.scale]
+    if op.kind == "FULLY_CONNECTED" and len(scales) == 1:
+        # With a single scale the runtime takes this product in single precision, and only here.
+        factors = [float(np.float32(scale_of(source)) * scales[0]) / scale_of(result)]
+    else:
+        factors = [scale_of(source) * float(scale) / scale_of(result) for scale in scales]
+    multipliers = [multiplier_for(factor, op) for factor in factors]
+    return multipliers * outputs if len(multipliers) == 1 else multipliers
+
+
+def stored_bytes(weights: Tensor, outputs: int) -> int:
+    """Flash that an operator with weights takes."""
+    return weights.nbytes + CHANNEL_BYTES * outputs + PARAMETER_BYTES

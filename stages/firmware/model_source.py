@@ -1,0 +1,146 @@
+"""A Graph as C: model.h with its sizes, model.c with its weights, its arena and one call per operator.
+
+Ops run in the order in which they stand in the graph, at the offsets of stages/graph/arena_layout.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pipeline.errors import StageError
+from stages.firmware.c_text import c_comment
+from stages.firmware.kernel_calls import KernelCall, kernel_call
+from stages.graph.arena_layout import ArenaLayout
+from stages.graph.graph import Graph, Tensor
+
+_MADE_BY = "Made by stages/firmware/model_source.py from a .tflite file; changes here are lost."
+_NAME_CHARACTERS = 60  # TensorFlow joins the names of all that it fused
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompiledModel:
+    """What the firmware needs to know about a network, before any C is written."""
+
+    graph: Graph
+    layout: ArenaLayout
+    calls: tuple[KernelCall, ...]
+
+    @property
+    def input(self) -> Tensor:
+        return self.graph.tensors[self.graph.inputs[0]]
+
+    @property
+    def output(self) -> Tensor:
+        return self.graph.tensors[self.graph.outputs[0]]
+
+    @property
+    def constant_bytes(self) -> int:
+        return sum(call.constant_bytes for call in self.calls)
+
+    @property
+    def scratch_bytes(self) -> int:
+        return max(call.scratch_bytes for call in self.calls)
+
+    @property
+    def weights_bytes(self) -> int:
+        """int8 weights and int32 biases, as the resource model counts them."""
+        constants = {i for op in self.graph.ops for i in self.graph.constants_of(op) if op.kind != "RESHAPE"}
+        return sum(self.graph.tensors[index].nbytes for index in constants)
+
+
+def compile_model(graph: Graph, layout: ArenaLayout) -> CompiledModel:
+    """Choose a kernel for every op; refuses what the firmware cannot run."""
+    for role, tensors in (("input", graph.inputs), ("output", graph.outputs)):
+        kinds = [graph.tensors[index].dtype for index in tensors]
+        if kinds != ["int8"]:
+            raise StageError(f"firmware: the network has {role}s of type {', '.join(kinds)}, needed one of int8")
+    calls = tuple(kernel_call(graph, index) for index in range(len(graph.ops)))
+    return CompiledModel(graph=graph, layout=layout, calls=calls)
+
+
+def model_header(model: CompiledModel, name: str) -> str:
+    """model.h"""
+    grid = model.output.quantisation
+    assert grid
+    milli_q32 = round(grid.scale[0] * 1000 * 2**32)
+    if milli_q32 * 255 >= 2**63:
+        raise StageError(f"firmware: output scale {grid.scale[0]:g} is too large to print, needed below 8000")
+    return f"""/* {_MADE_BY} */
+#ifndef MODEL_H
+#define MODEL_H
+
+#include <stdint.h>
+
+#define MODEL_NAME "{name}"
+#define MODEL_OPS {len(model.calls)}u
+#define MODEL_INPUT_BYTES {model.input.nbytes}u {c_comment(_describe(model.input))}
+#define MODEL_OUTPUT_BYTES {model.output.nbytes}u {c_comment(_describe(model.output))}
+#define MODEL_ARENA_BYTES {model.layout.arena_bytes}u
+#define MODEL_OUTPUT_ZERO_POINT ({grid.zero_point[0]})
+#define MODEL_OUTPUT_MILLI_Q32 INT64_C({milli_q32}) /* output scale in thousandths, times 2^32 */
+
+/* Both point into the arena; an inference overwrites the input. */
+int8_t *model_input(void);
+const int8_t *model_output(void);
+
+void model_invoke(void);
+
+#endif
+"""
+
+
+def model_source(model: CompiledModel, placement: str) -> str:
+    """model.c; `placement` is PLACE_FAST or PLACE_BULK, where the arena goes."""
+    headers = sorted({call.header for call in model.calls if call.header} | {"model.h", "placement.h", "prof.h"})
+    scratch = "".join(f"    {call.scratch}\n" for call in model.calls if call.scratch)
+    offsets = model.layout.offsets
+    return "\n".join(
+        [
+            f"/* {_MADE_BY} */",
+            *(f'#include "{header}"' for header in headers),
+            "",
+            *(_constants(model, index) for index in range(len(model.calls))),
+            f"static int8_t arena[MODEL_ARENA_BYTES] {placement};",
+            *([f"static union {{\n{scratch}}} scratch {placement};"] if scratch else []),
+            "",
+            *_accessor("int8_t", "model_input", offsets[model.graph.inputs[0]]),
+            *_accessor("const int8_t", "model_output", offsets[model.graph.outputs[0]]),
+            "void model_invoke(void)",
+            "{",
+            *(_invocation(model, index) for index in range(len(model.calls))),
+            "    prof_mark(MODEL_OPS);",
+            "}",
+            "",
+        ]
+    )
+
+
+def _accessor(c_type: str, name: str, offset: int) -> list[str]:
+    return [f"{c_type} *{name}(void)", "{", f"    return &arena[{offset}];", "}", ""]
+
+
+def _constants(model: CompiledModel, index: int) -> str:
+    return f"{c_comment(_title(model, index))}\n{model.calls[index].constants}" if model.calls[index].constants else ""
+
+
+def _title(model: CompiledModel, index: int) -> str:
+    op = model.graph.ops[index]
+    shapes = [_describe(model.graph.tensors[i]) for i in (*model.graph.activations_of(op), *op.outputs)]
+    return f"{index} {op.kind} {op.name[:_NAME_CHARACTERS]}: {' + '.join(shapes[:-1])} -> {shapes[-1]}"
+
+
+def _invocation(model: CompiledModel, index: int) -> str:
+    call = model.calls[index]
+    places = [model.layout.offsets[tensor] for tensor in call.activations]
+    lines = [f"    prof_mark({index});", f"    {c_comment(_title(model, index))}"]
+    if call.kernel == "alias":
+        assert len(set(places)) == 1, "the layout gives an alias the place of its source"
+    else:
+        lines.append("    " + call.call.format(*(f"&arena[{place}]" for place in places)))
+    return "\n".join(lines)
+
+
+def _describe(tensor: Tensor) -> str:
+    grid = tensor.quantisation
+    shape = "x".join(map(str, tensor.shape))
+    return f"{shape} (scale {grid.scale[0]:.6g}, zero point {grid.zero_point[0]})" if grid else shape

@@ -1,0 +1,68 @@
+"""Flash and ask: an image counts as flashed when the running firmware answers with the image's own build id."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from boards import load_board
+from hil.discovery import AttachedBoard, find_board
+from hil.flasher import Image, ToolNames, flash_image
+from hil.link import DeviceLink
+from hil.virtual.twin import Twin
+from pipeline.errors import HardwareError, StageError
+
+
+@dataclass(frozen=True)
+class FlashProof:
+    """What runs where, and how it got there."""
+
+    board: str
+    source: str
+    method: str  # qemu, pyocd, openocd, drive, or unchanged when the board ran this image already
+    probe_serial: str  # empty on the twin
+    port: str  # likewise
+    build_id: str  # as answered by the running firmware
+    image_sha256: str
+
+
+def boot_twin(image: Path, board: str, build_id: str) -> FlashProof:
+    """Start the twin and ask for its build id."""
+    with Twin(image, name=f"{board} twin") as twin:
+        answered = twin.link.build_id()
+    _same_build(f"{board} twin", answered, build_id)
+    return FlashProof(board, "virtual", "qemu", "", "", answered, _sha256(image))
+
+
+def flash_board(image: Image, name: str, probe_serial: str, build_id: str) -> FlashProof:
+    """Flash the attached board, unless it runs this very image already."""
+    board = load_board(name)
+    device = find_board(name, probe_serial=probe_serial)
+    answered, method = _running_build(device, board.console.baud), "unchanged"
+    if answered != build_id:
+        method = flash_image(image, device, ToolNames(board.flashing.pyocd_target, board.flashing.openocd_config))
+        with DeviceLink.open(device.port, baud=board.console.baud, name=name) as link:
+            link.sync()
+            answered = link.build_id()
+    _same_build(name, answered, build_id)
+    return FlashProof(name, "hardware", method, device.probe_serial, device.port, answered, _sha256(image.elf))
+
+
+def _running_build(device: AttachedBoard, baud: int) -> str:
+    """The build id of what runs on the board now; empty when that is something else or nothing."""
+    try:
+        with DeviceLink.open(device.port, baud=baud, name=device.board) as link:
+            link.sync(timeout_s=3.0)
+            return link.build_id()
+    except HardwareError:
+        return ""
+
+
+def _same_build(where: str, answered: str, needed: str) -> None:
+    if answered != needed:
+        raise StageError(f"{where}: runs build {answered}, needed {needed}; force the firmware step, then flash again")
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -1,0 +1,126 @@
+"""The integer arithmetic of TensorFlow Lite Micro, on numpy arrays: gemmlowp's fixed point with its double rounding.
+
+A real factor m is a pair (multiplier, shift): m = multiplier * 2^(shift - 31), multiplier in [2^30, 2^31).
+Values travel as int64 arrays that hold int32 numbers, so that no step can overflow unnoticed.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+INT32_MAX = 2**31 - 1
+INT32_MIN = -(2**31)
+
+
+@dataclass(frozen=True)
+class Multiplier:
+    """A real factor as a 31-bit mantissa and a power of two."""
+
+    mantissa: int
+    shift: int
+
+
+def round_half_away(value: float) -> int:
+    """C's round(): halves go away from zero."""
+    return int(math.floor(abs(value) + 0.5)) * (1 if value >= 0 else -1)
+
+
+def quantised_multiplier(factor: float) -> Multiplier:
+    """The nearest (mantissa, shift) to a real factor of 0 or more."""
+    if factor == 0:
+        return Multiplier(0, 0)
+    fraction, shift = math.frexp(factor)
+    mantissa = round_half_away(fraction * 2**31)
+    if mantissa == 2**31:
+        mantissa, shift = mantissa // 2, shift + 1
+    if shift < -31:  # too small for a right shift of an int32: the product is 0
+        return Multiplier(0, 0)
+    return Multiplier(mantissa, shift)
+
+
+def high_multiply(first: np.ndarray, second: np.ndarray | int) -> np.ndarray:
+    """first * second / 2^31, rounded to nearest, halves up, saturated.
+
+    gemmlowp adds a nudge that depends on the sign and divides towards zero; for int32 factors that is this one shift.
+    """
+    product = first * second
+    product += 1 << 30
+    product >>= 31
+    return np.minimum(product, INT32_MAX, out=product)
+
+
+def rounding_shift_right(value: np.ndarray, exponent: np.ndarray | int) -> np.ndarray:
+    """value / 2^exponent, rounded to nearest, halves away from zero."""
+    half = np.left_shift(np.int64(1), exponent) >> 1
+    # One less below zero, which sends halves down; a shift by nothing has no halves.
+    nudged = value >> 63
+    nudged &= -(half > 0).astype(np.int64)
+    nudged += value
+    nudged += half
+    return np.right_shift(nudged, exponent, out=nudged)
+
+
+def rescale(value: np.ndarray, mantissa: np.ndarray | int, shift: np.ndarray | int) -> np.ndarray:
+    """value * mantissa * 2^(shift - 31), rounded twice: once after the product and once after the right shift."""
+    left, right = np.maximum(shift, 0), np.maximum(-np.asarray(shift), 0)
+    # The left shift wraps like the int32 it is in C.
+    shifted = (value << left).astype(np.int32).astype(np.int64) if np.any(left) else value
+    return rounding_shift_right(high_multiply(shifted, mantissa), right)
+
+
+def saturated(value: np.ndarray) -> np.ndarray:
+    """Clamp to int32."""
+    return np.clip(value, INT32_MIN, INT32_MAX)
+
+
+def shifted_left(value: np.ndarray, bits: int) -> np.ndarray:
+    """value * 2^bits, saturated."""
+    return saturated(value << bits)
+
+
+# e^(-2^k) for k = -2 ... 4 as 0.31 fixed point: the factors of exp(x) for each bit of -x from 1/4 up.
+_EXP_FACTORS = (1672461947, 1302514674, 790015084, 290630308, 39332535, 720401, 242)
+_EXP_MINUS_EIGHTH = 1895147668  # e^(-1/8) * 2^31
+_ONE_THIRD = 715827883  # 2^31 / 3
+
+
+def exp_of_negative(value: np.ndarray) -> np.ndarray:
+    """exp(x) as 0.31 fixed point for x <= 0 given as 5.26 fixed point."""
+    quarter = 1 << 24
+    # x = a - r with a in [-1/4, 0) and r a sum of powers of two from 1/4 up.
+    part = (value & (quarter - 1)) - quarter
+    rest = part - value
+    result = _exp_near_minus_eighth(shifted_left(part, 5))
+    for bit, factor in enumerate(_EXP_FACTORS):
+        result = np.where(rest & (1 << (24 + bit)), high_multiply(result, factor), result)
+    return np.where(value == 0, INT32_MAX, result)
+
+
+def _exp_near_minus_eighth(value: np.ndarray) -> np.ndarray:
+    """exp(x) for x in [-1/4, 0), both 0.31: a Taylor polynomial of degree 4 around -1/8."""
+    x = value + (1 << 28)
+    x2 = high_multiply(x, x)
+    x3 = high_multiply(x2, x)
+    x4 = high_multiply(x2, x2)
+    tail = rounding_shift_right(high_multiply(rounding_shift_right(x4, 2) + x3, _ONE_THIRD) + x2, 1)
+    return _EXP_MINUS_EIGHTH + high_multiply(x + tail, _EXP_MINUS_EIGHTH)
+
+
+def reciprocal(value: np.ndarray, integer_bits: int) -> tuple[np.ndarray, np.ndarray]:
+    """(1 / x as 0.31 after normalising x to [1, 2), bits by which x exceeds 1) for positive int32 x."""
+    leading_zeros = 32 - np.frexp(value.astype(np.float64))[1]
+    normalised = (value << leading_zeros) - (1 << 31)
+    return _one_over_one_plus(normalised), integer_bits - leading_zeros
+
+
+def _one_over_one_plus(value: np.ndarray) -> np.ndarray:
+    """1 / (1 + x) for x in [0, 1), both 0.31: three Newton-Raphson steps in 2.29."""
+    half = (value + INT32_MAX + 1) // 2  # (1 + x) / 2, rounded; the sum is positive
+    x = 1515870810 + high_multiply(half, -1010580540)  # 48/17 - 32/17 * half
+    for _ in range(3):
+        error = (1 << 29) - high_multiply(half, x)
+        x = x + shifted_left(high_multiply(x, error), 2)
+    return shifted_left(x, 1)

@@ -1,0 +1,101 @@
+"""TensorFlow Lite Micro on the host (PyPI `tflite-micro`, reference kernels): the oracle of everything int8.
+
+The runtime is C++ and prints what it does to stderr; its refusals arrive as RuntimeError and leave as StageError.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from pipeline.errors import StageError
+from stages.graph.graph import Graph
+
+_BOOKKEEPING_BYTES = 1 << 20  # the runtime's own structures lie in the arena too
+_HEAD = re.compile(r"Arena allocation head (\d+) bytes")
+
+
+def run_tflm(model: bytes, graph: Graph, inputs: np.ndarray) -> np.ndarray:
+    """The output of every input (N, H, W, C); `graph` is what `model` holds."""
+    interpreter = _interpreter(model, graph, keeps_all=False)
+    return np.concatenate([_invoke(interpreter, x) for x in inputs])
+
+
+def run_tflm_keeping_all(model: bytes, graph: Graph, inputs: np.ndarray) -> dict[int, np.ndarray]:
+    """Every computed tensor. `model` must carry no offline plan: by that, tensors overwrite each other."""
+    interpreter = _interpreter(model, graph, keeps_all=True)
+    wanted = [index for op in graph.ops for index in op.outputs]
+    found: dict[int, list[np.ndarray]] = {index: [] for index in wanted}
+    for x in inputs:
+        _invoke(interpreter, x)
+        for index in wanted:
+            found[index].append(np.array(interpreter.GetTensor(index, 0)["tensor_data"]))
+    return {index: np.concatenate(parts) for index, parts in found.items()}
+
+
+def arena_head_bytes(model: bytes, graph: Graph) -> int | None:
+    """What the runtime itself says the activations take; None should it not say so."""
+    interpreter = _interpreter(model, graph, keeps_all=False)
+    _invoke(interpreter, np.zeros(graph.tensors[graph.inputs[0]].shape[1:], np.int8))
+    match = _HEAD.search(_printed(interpreter.print_allocations))
+    return int(match[1]) if match else None
+
+
+def _interpreter(model: bytes, graph: Graph, *, keeps_all: bool) -> Any:
+    from tflite_micro.python.tflite_micro import runtime
+
+    settings = runtime.InterpreterConfig
+    arena_bytes = sum(tensor.nbytes + 64 for tensor in graph.tensors) + _BOOKKEEPING_BYTES
+    try:
+        return runtime.Interpreter.from_bytes(
+            model,
+            arena_size=arena_bytes,
+            intrepreter_config=settings.kPreserveAllTensors if keeps_all else settings.kAllocationRecording,
+        )
+    except RuntimeError as error:
+        raise StageError(f"TensorFlow Lite Micro refused the model ({error}); see its lines in the log") from error
+
+
+def _invoke(interpreter: Any, x: np.ndarray) -> np.ndarray:
+    try:
+        interpreter.set_input(x[np.newaxis], 0)
+        interpreter.invoke()
+    except (RuntimeError, ValueError) as error:
+        raise StageError(
+            f"TensorFlow Lite Micro could not run the model ({error}); see its lines in the log"
+        ) from error
+    return np.array(interpreter.get_output(0))
+
+
+def _printed(act: Callable[[], None]) -> str:
+    """What C code writes to stderr meanwhile."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    try:
+        with tempfile.TemporaryFile() as caught:
+            os.dup2(caught.fileno(), 2)
+            try:
+                act()
+            finally:
+                os.dup2(kept, 2)
+            caught.seek(0)
+            return caught.read().decode(errors="replace")
+    finally:
+        os.close(kept)
+
+
+def first_difference(graph: Graph, ours: dict[int, np.ndarray], theirs: dict[int, np.ndarray]) -> str | None:
+    """The first op, in order, whose results differ, with how much; None when all bits are equal."""
+    for number, op in enumerate(graph.ops):
+        for index in op.outputs:
+            apart = np.abs(ours[index].astype(int) - theirs[index].reshape(ours[index].shape).astype(int))
+            if apart.any():
+                wrong = f"{np.count_nonzero(apart)} of {apart.size} values differ, by up to {apart.max()}"
+                return f"op {number} ({op.kind} {op.name}): {wrong}"
+    return None

@@ -1,0 +1,52 @@
+"""The golden inputs and outputs, and the comparison that allows not one bit of difference."""
+
+from __future__ import annotations
+
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from pipeline.errors import StageError
+
+
+@dataclass(frozen=True, eq=False)
+class Golden:
+    """Inputs of the network, and what TensorFlow Lite Micro computes for them; first axis: which input."""
+
+    inputs: np.ndarray
+    outputs: np.ndarray
+
+
+def read_golden(path: Path) -> Golden:
+    """Read golden.npz."""
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            golden = Golden(np.ascontiguousarray(stored["inputs"]), np.ascontiguousarray(stored["outputs"]))
+    except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
+        raise StageError(f"{path.name}: no readable golden values ({error}); run the export step again") from error
+    if len(golden.inputs) == 0 or len(golden.inputs) != len(golden.outputs):
+        found = f"{len(golden.inputs)} inputs and {len(golden.outputs)} outputs"
+        raise StageError(f"{path.name}: found {found}, needed as many of each, at least one; run the export step again")
+    return golden
+
+
+def check_output(index: int, device: bytes, expected: np.ndarray, where: str) -> np.ndarray:
+    """The device's output as an array like the expected one, which it must equal bit for bit."""
+    wanted = expected.tobytes()
+    if device != wanted:
+        where_not = next((at for at, pair in enumerate(zip(device, wanted, strict=False)) if pair[0] != pair[1]), None)
+        if where_not is None:
+            raise StageError(f"{where}: output of golden input {index} has {len(device)} B, needed {len(wanted)} B")
+        raise StageError(
+            f"{where}: output of golden input {index} differs first at byte {where_not}: {device[where_not]:#04x},"
+            f" needed {wanted[where_not]:#04x} as TensorFlow Lite Micro computes; do not use this image"
+        )
+    return np.frombuffer(device, dtype=expected.dtype).reshape(expected.shape)
+
+
+def write_outputs(path: Path, inputs: np.ndarray, outputs: np.ndarray) -> Path:
+    """Write what went in and what came out."""
+    np.savez(path, inputs=inputs, outputs=outputs)
+    return path

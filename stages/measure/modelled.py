@@ -1,0 +1,63 @@
+"""The twin's profile in terms of the board: which cycles the board's core, caches and memories would need.
+
+The twin has all its code at 0 and all its data at 0x20000000. In the model its code and constants stand for the
+board's flash, the arena for the region that the board's linker put it in, and everything else in RAM for the board's
+first arena region, where stack and variables lie. DTCM is not cached and costs no line fills.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from boards import Board
+from hil.virtual.profiler import (
+    CacheShape,
+    MemoryKind,
+    MemoryModel,
+    MemoryRange,
+    OpProfile,
+    build_plugin,
+    host_compiler,
+    profile_ops,
+)
+from hil.virtual.program import Program, read_program
+
+_CODE = (0x00000000, 4 << 20)
+_DATA = (0x20000000, 4 << 20)
+_BULK = ".bulk"  # boards/firmware/sections.ld
+
+
+def profile_network(twin: Path, network_input: bytes, board: Board) -> tuple[OpProfile, ...] | None:
+    """Profile one inference, or None on a machine without a C compiler to build the profiler with."""
+    compiler = host_compiler()
+    if compiler is None:
+        return None
+    model = memory_model(board, read_program(twin))
+    with tempfile.TemporaryDirectory(prefix="profiler-plugin-") as folder:
+        return profile_ops(twin, network_input, model, build_plugin(Path(folder), compiler))
+
+
+def memory_model(board: Board, program: Program) -> MemoryModel:
+    """The board's caches and costs over the twin's addresses."""
+    cache = board.cache
+    fast, bulk = (_kind(board, region) for region in board.arena_regions)
+    ranges = [MemoryRange(*_CODE, "flash"), MemoryRange(*_DATA, fast)]
+    if _BULK in program.sections:
+        section = program.sections[_BULK]
+        ranges.insert(0, MemoryRange(section.address, section.size_bytes, bulk))
+    return MemoryModel(
+        instruction_cache=CacheShape(cache.instruction.size, cache.instruction.ways, cache.line),
+        data_cache=CacheShape(cache.data.size, cache.data.ways, cache.line),
+        flash_fill_cycles=cache.flash_fill_cycles,
+        ram_fill_cycles=cache.ram_fill_cycles,
+        write_back_cycles=cache.write_back_cycles,
+        ranges=tuple(ranges),
+    )
+
+
+def _kind(board: Board, region: str) -> MemoryKind:
+    memory = board.memories[region]
+    if not memory.cached:
+        return "uncached"
+    return "flash" if memory.kind == "flash" else "ram"

@@ -1,0 +1,112 @@
+"""One session with a device: timed inferences, per-op counts, the output of every golden input, memory use.
+
+A sample on a board is one `infer 1 0`, timed by the device's own clock. On the twin it is one `layers`, whose ticks
+are instructions: `infer` tells microseconds only, which would round the exact count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from boards import Board
+from hil.discovery import find_board
+from hil.link import DeviceLink
+from hil.replies import MemoryUse
+from hil.virtual.twin import Twin, qemu_version
+from pipeline.errors import StageError
+from pipeline.stage import Progress, Source, Target
+from stages.measure.golden import Golden, check_output
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One timed inference; None is what this source cannot tell."""
+
+    instructions: int | None
+    cycles: int | None
+    latency_ms: float | None
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """Everything the device told."""
+
+    samples: tuple[Sample, ...]
+    op_ticks: tuple[int, ...]  # instructions on the twin, cycles on a board
+    outputs: np.ndarray
+    memory: MemoryUse
+    clock_hz: int
+    build_id: str
+    boot_lines: tuple[str, ...]
+    qemu_version: str | None  # None on a board
+
+    @property
+    def counts_instructions(self) -> bool:
+        return self.qemu_version is not None
+
+
+@dataclass(frozen=True)
+class OpenLink:
+    """A link in sync, and what kind of device is at its other end."""
+
+    link: DeviceLink
+    source: Source
+    where: str
+
+
+@contextmanager
+def open_link(target: Target, board: Board, flashed: Mapping[str, Any], twin: Path) -> Iterator[OpenLink]:
+    """Connect to what the flash step left running: the board, or a new start of the twin."""
+    if target.source == "virtual":
+        with Twin(twin, name=f"{board.name} twin") as running:
+            yield OpenLink(running.link, "virtual", f"{board.name} twin")
+    else:
+        port = find_board(board.name, probe_serial=flashed["probe_serial"]).port
+        with DeviceLink.open(port, baud=board.console.baud, name=board.name) as link:
+            link.sync()
+            yield OpenLink(link, "hardware", board.name)
+
+
+def measure_device(
+    device: OpenLink, golden: Golden, ops: int, build_id: str, runs: int, warmup: int, progress: Progress
+) -> Seen:
+    """Do everything that is to be measured, in the same order every time."""
+    link = device.link
+    answered = link.build_id()
+    if answered != build_id:
+        raise StageError(f"{device.where}: runs build {answered}, needed {build_id}; force the flash step")
+    clock_hz = link.clock_hz()
+    progress.start(runs + len(golden.inputs), "inference")
+    link.load(golden.inputs[0].tobytes())
+    if warmup > 0:
+        link.infer(1, warmup)
+    samples = tuple(_sample(device, clock_hz, progress) for _ in range(runs))
+    op_ticks = tuple(layer.ticks for layer in link.layers())
+    if len(op_ticks) != ops:
+        raise StageError(f"{device.where}: reports {len(op_ticks)} ops, the model has {ops}; force the firmware step")
+    outputs = [_golden_output(device, golden, index, progress) for index in range(len(golden.inputs))]
+    boot_lines = tuple(line for line in link.boot_lines if not line.startswith("m-lap-us-"))
+    version = qemu_version() if device.source == "virtual" else None
+    return Seen(samples, op_ticks, np.stack(outputs), link.memory(), clock_hz, answered, boot_lines, version)
+
+
+def _sample(device: OpenLink, clock_hz: int, progress: Progress) -> Sample:
+    if device.source == "virtual":
+        sample = Sample(sum(layer.ticks for layer in device.link.layers()), None, None)
+    else:
+        elapsed_us = device.link.infer(1, 0).elapsed_us
+        sample = Sample(None, round(elapsed_us * clock_hz / 1e6), elapsed_us / 1e3)
+    progress.advance()
+    return sample
+
+
+def _golden_output(device: OpenLink, golden: Golden, index: int, progress: Progress) -> np.ndarray:
+    output = device.link.outputs_of(golden.inputs[index].tobytes())
+    progress.advance()
+    return check_output(index, output, golden.outputs[index], device.where)

@@ -1,0 +1,94 @@
+"""Features and labels as tensors, and their augmentation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pipeline.errors import StageError
+from stages.prune.config import PruneConfig
+
+SPLITS = ("train", "validation", "test")
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Features NCHW float32 and their class numbers."""
+
+    x: Tensor
+    y: Tensor
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+
+@dataclass(frozen=True, eq=False)
+class Examples:
+    """A data set in memory."""
+
+    train: Split
+    validation: Split
+    test: Split
+
+    @property
+    def input_shape(self) -> tuple[int, int, int]:
+        channels, height, width = self.train.x.shape[1:]
+        return height, width, channels
+
+
+def load_examples(folder: Path, classes: int) -> Examples:
+    """Read {train,validation,test}_{x,y}.npy."""
+    return Examples(*(_load_split(folder, name, classes) for name in SPLITS))
+
+
+def _load_split(folder: Path, name: str, classes: int) -> Split:
+    arrays = []
+    for part in ("x", "y"):
+        path = folder / f"{name}_{part}.npy"
+        try:
+            arrays.append(np.load(path, allow_pickle=False))
+        except (OSError, ValueError) as error:
+            raise StageError(f"{path}: not readable as an array ({error}); run the prepare step again") from error
+    x, y = arrays
+    if x.ndim != 4 or len(x) != len(y) or len(y) == 0:
+        raise StageError(f"{folder}: {name} has features {x.shape} and labels {y.shape}, needed (N, H, W, C) and (N,)")
+    if y.min() < 0 or y.max() >= classes:
+        raise StageError(f"{folder}: {name} has labels {y.min()} to {y.max()}, needed 0 to {classes - 1}")
+    if not np.isfinite(x).all():
+        raise StageError(f"{folder}: {name} features hold NaN or infinity; run the prepare step again")
+    features = torch.from_numpy(np.ascontiguousarray(x.transpose(0, 3, 1, 2), dtype=np.float32))
+    return Split(features, torch.from_numpy(y.astype(np.int64)))
+
+
+def augmented(x: Tensor, config: PruneConfig, generator: torch.Generator) -> Tensor:
+    """Each example shifted in time, a stretch of frames and a band of coefficients set to 0 (the mean), noise added."""
+    count, _, frames, coefficients = x.shape
+    if config.shift_frames:
+        shift = _whole(count, -config.shift_frames, config.shift_frames, generator)
+        source = torch.arange(frames)[None, :] - shift[:, None]
+        # Beyond its ends a clip goes on as it ended there: what is outside is background.
+        index = source.clamp(0, frames - 1)[:, None, :, None].expand_as(x)
+        x = x.gather(2, index)
+    if config.noise:
+        x = x + torch.randn(x.shape, generator=generator) * config.noise
+    if config.masked_frames:
+        x = x * _kept(count, frames, config.masked_frames, generator)[:, None, :, None]
+    if config.masked_coefficients:
+        x = x * _kept(count, coefficients, config.masked_coefficients, generator)[:, None, None, :]
+    return x
+
+
+def _kept(count: int, length: int, longest: int, generator: torch.Generator) -> Tensor:
+    """For each example 1 everywhere but on one random stretch of at most `longest`."""
+    size = _whole(count, 0, longest, generator)
+    start = (torch.rand(count, generator=generator) * (length - size + 1)).long()
+    position = torch.arange(length)[None, :]
+    return 1.0 - ((position >= start[:, None]) & (position < (start + size)[:, None])).float()
+
+
+def _whole(count: int, low: int, high: int, generator: torch.Generator) -> Tensor:
+    return torch.randint(low, high + 1, (count,), generator=generator)

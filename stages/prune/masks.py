@@ -1,0 +1,90 @@
+"""Running a network with some of its channels masked.
+
+For training the mask is folded into the scale and offset of batch normalisation, which costs nothing:
+ReLU(0 * z + 0) = 0. That loses the gradient of a masked channel, so the task loss, which asks for it, multiplies behind
+the activation instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch.func import functional_call
+
+from stages.prune.channels import Channels
+
+
+def top_masks(salience: Sequence[Tensor], widths: Sequence[int]) -> list[Tensor]:
+    """1 for the most salient channels of every group, 0 for the rest; among equals the first ones stay.
+
+    Top-k, not 's > threshold' as the paper writes: at the start all gammas are equal and a threshold would mask all.
+    """
+    masks = []
+    for values, width in zip(salience, widths, strict=True):
+        kept = torch.sort(values, descending=True, stable=True).indices[:width]
+        masks.append(torch.zeros_like(values).index_fill_(0, kept, 1.0))
+    return masks
+
+
+def folded_forward(net: nn.Module, channels: Channels, masks: Sequence[Tensor], x: Tensor) -> Tensor:
+    """The masked network's output, the masks folded into its parameters; gradients reach the parameters."""
+    masked: dict[str, Tensor] = {}
+    for layer in channels.layers:
+        if layer.masked:
+            assert layer.group_out is not None
+            mask = masks[layer.group_out]
+            path = layer.norm or layer.weight
+            for name in (f"{path}.weight", f"{path}.bias"):
+                parameter = _parameter(net, name)
+                if parameter is not None:
+                    masked[name] = parameter * mask.reshape(-1, *[1] * (parameter.dim() - 1))
+    return functional_call(net, masked, (x,))
+
+
+def explicit_forward(channels: Channels, masks: Sequence[Tensor], x: Tensor) -> Tensor:
+    """The same output, masks multiplied behind the activations; gradients reach all masks, also those that are 0."""
+    by_node = {
+        layer.node: masks[layer.group_out] for layer in channels.layers if layer.masked and layer.group_out is not None
+    }
+    return _MaskingInterpreter(channels.module, by_node).run(x)
+
+
+class _MaskingInterpreter(fx.Interpreter):
+    def __init__(self, module: fx.GraphModule, masks: dict[str, Tensor]) -> None:
+        super().__init__(module)
+        self.masks = masks
+
+    def run_node(self, n: fx.Node) -> Any:
+        result = super().run_node(n)
+        mask = self.masks.get(n.name)
+        return result if mask is None else result * mask.reshape(1, -1, *[1] * (result.dim() - 2))
+
+
+class _FiniteInterpreter(fx.Interpreter):
+    """Remembers the first node whose result is not finite."""
+
+    first: str | None = None
+
+    def run_node(self, n: fx.Node) -> Any:
+        result = super().run_node(n)
+        if self.first is None and isinstance(result, Tensor) and not bool(torch.isfinite(result).all()):
+            self.first = str(n.target)
+        return result
+
+
+def first_broken_layer(channels: Channels, x: Tensor) -> str | None:
+    """Path of the first layer whose output holds NaN or infinity."""
+    interpreter = _FiniteInterpreter(channels.module)
+    with torch.no_grad():
+        interpreter.run(x)
+    return interpreter.first
+
+
+def _parameter(net: nn.Module, name: str) -> Tensor | None:
+    path, _, leaf = name.rpartition(".")
+    found = getattr(net.get_submodule(path), leaf)
+    assert found is None or isinstance(found, Tensor)
+    return found

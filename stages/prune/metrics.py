@@ -1,0 +1,49 @@
+"""metrics.json of the prune step, and the network's weights as a file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from stages.graph.resources import Resources
+from stages.nets.config import BudgetConfig
+from stages.prune.training import Trained
+from stages.prune.width_update import exceeded
+
+
+@dataclass(frozen=True)
+class PruneMetrics:
+    """What pruning kept and what it cost."""
+
+    validation_accuracy: float
+    test_accuracy: float
+    before: Resources
+    after: Resources
+    budget: dict[str, int]
+    fits: bool
+    widths: tuple[int, ...]
+    updates: int
+    macs_trained_relative: float
+
+
+def prune_metrics(trained: Trained, budget: BudgetConfig) -> PruneMetrics:
+    return PruneMetrics(
+        validation_accuracy=trained.validation_accuracy,
+        test_accuracy=trained.test_accuracy,
+        before=trained.unpruned.resources,
+        after=trained.resources,
+        budget=budget.model_dump(),
+        fits=not exceeded(trained.resources, budget),
+        widths=trained.architecture.widths,
+        updates=len(trained.trajectory),
+        macs_trained_relative=trained.macs_trained_relative,
+    )
+
+
+def write_network(path: Path, net: nn.Module) -> Path:
+    """The state_dict, contiguous, readable with weights_only."""
+    torch.save({name: tensor.contiguous() for name, tensor in net.state_dict().items()}, path)
+    return path

@@ -1,0 +1,93 @@
+"""What a training run is given: examples, backbone, budgets, recipe; and what makes it repeatable."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from stages.nets.config import BudgetConfig, NetworkConfig
+from stages.nets.registry import build
+from stages.prune.config import PruneConfig
+from stages.prune.examples import Examples, Split
+
+EVALUATION_BATCH = 500
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """Everything that is given."""
+
+    examples: Examples
+    network: NetworkConfig
+    budget: BudgetConfig
+    config: PruneConfig
+    classes: int
+
+    @property
+    def batch(self) -> int:
+        return min(self.config.batch, len(self.examples.train))
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return len(self.examples.train) // self.batch
+
+    def build(self, widths: tuple[int, ...] | None = None) -> nn.Module:
+        """channels_last: a quarter to two thirds faster on the CPU."""
+        net = build(self.network, self.examples.input_shape, self.classes, widths)
+        return net.to(memory_format=torch.channels_last)
+
+    def optimiser(self, net: nn.Module) -> torch.optim.SGD:
+        momentum = self.config.momentum
+        return torch.optim.SGD(
+            net.parameters(),
+            lr=self.config.learning_rate,
+            momentum=momentum,
+            weight_decay=self.config.weight_decay,
+            nesterov=momentum > 0,
+        )
+
+    def learning_rate(self, step: int) -> float:
+        """Linear warm-up under a cosine to zero."""
+        total = self.config.epochs * self.steps_per_epoch
+        warmup = max(1.0, self.config.warmup_epochs * self.steps_per_epoch)
+        return self.config.learning_rate * min(1.0, (step + 1) / warmup) * 0.5 * (1 + math.cos(math.pi * step / total))
+
+
+@contextmanager
+def reproducible(threads: int) -> Iterator[None]:
+    """The same bits every time; leaves torch as it was."""
+    threads_before = torch.get_num_threads()
+    deterministic_before = torch.are_deterministic_algorithms_enabled()
+    fill_before = torch.utils.deterministic.fill_uninitialized_memory
+    with torch.random.fork_rng(devices=[]):
+        torch.set_num_threads(threads)
+        torch.use_deterministic_algorithms(True)
+        torch.utils.deterministic.fill_uninitialized_memory = False  # nothing of ours reads it, and filling takes time
+        try:
+            yield
+        finally:
+            torch.set_num_threads(threads_before)
+            torch.use_deterministic_algorithms(deterministic_before)
+            torch.utils.deterministic.fill_uninitialized_memory = fill_before
+
+
+def accuracy(net: nn.Module, forward: Callable[[Tensor], Tensor], split: Split) -> float:
+    """Share of examples whose largest logit is the right one; `forward` runs `net`, masked or not."""
+    was_training = net.training
+    net.eval()
+    with torch.no_grad():
+        right = sum(
+            int((forward(channels_last(x)).argmax(1) == y).sum())
+            for x, y in zip(split.x.split(EVALUATION_BATCH), split.y.split(EVALUATION_BATCH), strict=True)
+        )
+    net.train(was_training)
+    return right / len(split)
+
+
+def channels_last(x: Tensor) -> Tensor:
+    return x.contiguous(memory_format=torch.channels_last)

@@ -1,0 +1,130 @@
+"""Everything that moves during a training run, and its way into a checkpoint and back.
+
+A checkpoint holds tensors, numbers and strings only, so it is read with weights_only: a file from elsewhere cannot run
+code. There is no random state in it, because none is carried from epoch to epoch (see `seeds`).
+"""
+
+from __future__ import annotations
+
+import pickle
+import zipfile
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from pipeline.stage import Checkpoint
+from stages.nets.registry import full_widths
+from stages.prune.channels import Channels, find_channels
+from stages.prune.masks import folded_forward
+from stages.prune.recipe import Task
+from stages.prune.seeds import derived_seed
+from stages.prune.shrink import carry_over_momentum, kept_channels, shrunk_tensors
+from stages.prune.trajectory import TrajectoryRow
+from stages.prune.width_update import WidthState, WidthUpdate
+
+CHECKPOINT_FORMAT = 1
+# What reading a checkpoint raises when the file is torn, of another format or of another network.
+UNREADABLE = (
+    OSError,
+    EOFError,
+    RuntimeError,
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    pickle.UnpicklingError,
+    zipfile.BadZipFile,
+)
+
+
+@dataclass(eq=False)
+class Run:
+    """A network in training."""
+
+    net: nn.Module
+    optimiser: torch.optim.SGD
+    channels: Channels
+    pruning: WidthUpdate | None  # None once the network is small
+    widths: tuple[int, ...]
+    epoch: int = 0
+    step: int = 0
+    macs_trained: int = 0
+    rows: list[TrajectoryRow] = field(default_factory=list)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.pruning is None:
+            return self.net(x)
+        return folded_forward(self.net, self.channels, self.pruning.state.masks, x)
+
+    def shrink(self, task: Task) -> None:
+        """Go on with only the channels that the masks keep."""
+        assert self.pruning is not None
+        masks = self.pruning.state.masks
+        widths = tuple(len(kept) for kept in kept_channels(masks))
+        small = task.build(widths)
+        small.load_state_dict(shrunk_tensors(self.channels, masks, self.net.state_dict()))
+        optimiser = task.optimiser(small)
+        carry_over_momentum(self.channels, masks, (self.net, self.optimiser), (small, optimiser))
+        self.net, self.optimiser, self.widths, self.pruning = small.train(self.net.training), optimiser, widths, None
+        self.channels = find_channels(small, task.examples.input_shape)
+
+
+def fresh_run(task: Task) -> Run:
+    """The start of training."""
+    torch.manual_seed(derived_seed(task.config.seed, "weights", 0))
+    run = _run_of(task, full_widths(task.network))
+    run.pruning = WidthUpdate(run.channels, task.config, task.budget)
+    return run
+
+
+def resumed_run(task: Task, checkpoint: Checkpoint) -> Run | None:
+    """Where an earlier run stopped; a checkpoint that cannot be read is dropped."""
+    path = checkpoint.saved()
+    if path is None:
+        return None
+    try:
+        return _restored(task, torch.load(path, weights_only=True))
+    except UNREADABLE:
+        checkpoint.drop()
+        return None
+
+
+def save_run(run: Run, path: Path) -> None:
+    """Write a checkpoint."""
+    pruning = None if run.pruning is None else asdict(run.pruning.state) | {"theta": run.pruning.state.theta.tolist()}
+    stored: dict[str, Any] = {
+        "format": CHECKPOINT_FORMAT,
+        "net": run.net.state_dict(),
+        "optimiser": run.optimiser.state_dict(),
+        "pruning": pruning,
+        "widths": run.widths,
+        "epoch": run.epoch,
+        "step": run.step,
+        "macs_trained": run.macs_trained,
+        "rows": [asdict(row) for row in run.rows],
+    }
+    torch.save(stored, path)
+
+
+def _restored(task: Task, stored: dict[str, Any]) -> Run:
+    if stored["format"] != CHECKPOINT_FORMAT:
+        raise ValueError(f"format {stored['format']}")
+    run = _run_of(task, tuple(stored["widths"]))
+    run.net.load_state_dict(stored["net"])
+    run.optimiser.load_state_dict(stored["optimiser"])
+    if stored["pruning"] is not None:
+        run.pruning = WidthUpdate(run.channels, task.config, task.budget)
+        run.pruning.state = WidthState(**{**stored["pruning"], "theta": np.array(stored["pruning"]["theta"])})
+    run.epoch, run.step, run.macs_trained = stored["epoch"], stored["step"], stored["macs_trained"]
+    run.rows = [TrajectoryRow(**row) for row in stored["rows"]]
+    return run
+
+
+def _run_of(task: Task, widths: tuple[int, ...]) -> Run:
+    net = task.build(widths)
+    channels = find_channels(net, task.examples.input_shape)
+    return Run(net, task.optimiser(net), channels, None, widths)

@@ -1,0 +1,56 @@
+"""prune: train the backbone and shrink it, while it trains, until it meets the budgets of the device.
+
+Reads   features/{train,validation,test}_{x,y}.npy, dataset.json (classes)
+Writes  network.pt (weights of the small float network), architecture.json, trajectory.csv, metrics.json
+Fails   ConfigError for a budget that no width can meet; StageError for a loss that is not finite, or for budgets not
+        met by the last epoch
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline.stage import Checkpoint, Progress, read_json, stage, write_json
+from stages.nets.config import BudgetConfig, NetworkConfig
+from stages.prune.config import PruneConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pruned:
+    network: Path  # network.pt: state_dict of the shrunk float network
+    architecture: Path  # architecture.json: rebuilds it
+    trajectory: Path  # trajectory.csv: one row per update
+    prune_metrics: Path  # metrics.json: accuracy, resources before and after
+
+
+@stage("prune", packages=("torch", "numpy"))
+def run(
+    features: Path,
+    dataset: Path,
+    *,
+    config: PruneConfig,
+    network: NetworkConfig,
+    budget: BudgetConfig,
+    out_dir: Path,
+    progress: Progress,
+    checkpoint: Checkpoint,
+) -> Pruned:
+    from stages.nets.registry import save_architecture
+    from stages.prune.examples import load_examples
+    from stages.prune.metrics import prune_metrics, write_network
+    from stages.prune.recipe import Task
+    from stages.prune.training import train
+    from stages.prune.trajectory import group_names, write_trajectory
+
+    classes = len(read_json(dataset)["classes"])
+    task = Task(load_examples(features, classes), network, budget, config, classes)
+    trained = train(task, progress, checkpoint)
+    return Pruned(
+        network=write_network(out_dir / "network.pt", trained.net),
+        architecture=save_architecture(out_dir / "architecture.json", trained.architecture),
+        trajectory=write_trajectory(
+            out_dir / "trajectory.csv", trained.trajectory, group_names(trained.unpruned.graph)
+        ),
+        prune_metrics=write_json(out_dir / "metrics.json", prune_metrics(trained, budget)),
+    )

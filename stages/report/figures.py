@@ -1,0 +1,154 @@
+"""The figures of a report, gathered from the artifacts of the steps before it. None is a value that does not exist.
+
+Means come with 2 standard deviations of the single measurement (n - 1 in the denominator), as in the paper.
+Energy is modelled as the board's power during inference times the modelled latency: 1 W * 1 ms = 1 mJ.
+"""
+
+from __future__ import annotations
+
+import csv
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pipeline.errors import StageError
+from pipeline.stage import read_json
+from stages.nets.config import BudgetConfig
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Mean and 2 standard deviations of n measurements; the latter needs two of them."""
+
+    mean: float
+    two_sigma: float | None
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A resource, and what the budget allows."""
+
+    used: int
+    allowed: int
+
+    @property
+    def holds(self) -> bool:
+        return self.used <= self.allowed
+
+
+@dataclass(frozen=True)
+class NetworkFigures:
+    """What is the same on every board."""
+
+    experiment: str
+    data_source: str
+    accuracy_int8: float
+    accuracy_n: int | None
+    arena_bytes: int
+    size: Bound
+    peak: Bound
+    macs: Bound
+    unpruned_macs: int | None
+
+    @property
+    def within_budget(self) -> bool:
+        return self.size.holds and self.peak.holds and self.macs.holds
+
+
+@dataclass(frozen=True)
+class BoardFigures:
+    """What was measured and modelled on one board."""
+
+    board: str
+    source: str
+    clock_hz: int
+    runtime: str
+    n: int
+    flash_bytes: int
+    ram_bytes: int
+    fits_memory: bool
+    instructions: Spread | None
+    cycles_modelled: int | None
+    cycles_zero_wait: int | None
+    latency_ms_modelled: float | None
+    latency_ms: Spread | None
+    power_w_modelled: float
+    energy_mj_modelled: float | None
+
+
+def network_figures(
+    experiment: str, dataset: Path, accuracy: Path, plan: Path, prune_metrics: Path, budget: BudgetConfig
+) -> NetworkFigures:
+    """Accuracy and resource use against the budget."""
+    planned, tested, pruned = read_json(plan), read_json(accuracy), read_json(prune_metrics)
+    return NetworkFigures(
+        experiment=experiment,
+        data_source=_value(read_json(dataset), "source", dataset),
+        accuracy_int8=_value(tested, "accuracy_int8", accuracy),
+        accuracy_n=tested.get("n"),
+        arena_bytes=_value(planned, "arena_bytes", plan),
+        size=Bound(_value(planned, "size_bytes", plan), budget.size_bytes),
+        peak=Bound(_value(planned, "peak_bytes", plan), budget.peak_bytes),
+        macs=Bound(_value(planned, "macs", plan), budget.macs),
+        unpruned_macs=pruned.get("before", {}).get("macs"),
+    )
+
+
+def board_figures(name: str, footprint: Path, samples: Path, device: Path) -> BoardFigures:
+    """Everything about one board."""
+    used, told, rows = read_json(footprint), read_json(device), read_rows(samples)
+    if not rows:
+        raise StageError(f"{samples.name} of {name}: no samples, needed at least one; run the measure step again")
+    power_w, latency_ms_modelled = told["power_w_modelled"], told["latency_ms_modelled"]
+    return BoardFigures(
+        board=name,
+        source=told["source"],
+        clock_hz=told["clock_hz"],
+        runtime=rows[0]["runtime"],
+        n=len(rows),
+        flash_bytes=_value(used, "flash_bytes", footprint),
+        ram_bytes=_value(used, "ram_bytes", footprint),
+        fits_memory=fits_memory(used),
+        instructions=spread_of(rows, "instructions"),
+        cycles_modelled=told["cycles_modelled"],
+        cycles_zero_wait=told["cycles_zero_wait"],
+        latency_ms_modelled=latency_ms_modelled,
+        latency_ms=spread_of(rows, "latency_ms"),
+        power_w_modelled=power_w,
+        energy_mj_modelled=None if latency_ms_modelled is None else power_w * latency_ms_modelled,
+    )
+
+
+def read_rows(path: Path) -> list[dict[str, str]]:
+    """A CSV file as mappings by column."""
+    with path.open(newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+def spread_of(rows: Sequence[Mapping[str, str]], column: str) -> Spread | None:
+    """Mean and 2 sigma of a column; None where the device could not measure it."""
+    return spread([float(row[column]) for row in rows if row[column] != ""])
+
+
+def spread(values: Sequence[float]) -> Spread | None:
+    if not values:
+        return None
+    return Spread(statistics.fmean(values), 2 * statistics.stdev(values) if len(values) > 1 else None)
+
+
+def fits_memory(footprint: Mapping[str, Any]) -> bool:
+    """No region of the board's memory is used beyond its size."""
+    return all(region["used_bytes"] <= region["size_bytes"] for region in _regions(footprint))
+
+
+def _regions(footprint: Mapping[str, Any]) -> Iterable[Mapping[str, int]]:
+    regions = footprint.get("regions", {})
+    return regions.values() if isinstance(regions, Mapping) else regions
+
+
+def _value(record: Mapping[str, Any], key: str, path: Path) -> Any:
+    if key not in record:
+        raise StageError(f"{path.name}: no key {key!r}, needed for the report; run the step that writes it again")
+    return record[key]

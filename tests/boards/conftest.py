@@ -1,0 +1,66 @@
+"""A small network as firmware: for the host under sanitizers, and as images for both boards and their twins."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from boards import BOARDS_FOLDER, board_names
+from stages.firmware.image import Placement, write_sources
+from stages.firmware.model_source import compile_model
+from stages.firmware.stage import Firmware, FirmwareConfig
+from stages.firmware.stage import run as firmware
+from stages.graph.arena_layout import arena_layout
+from stages.graph.graph import Graph
+from stages.graph.tflite_writer import write_tflite
+from tests.stages.graph.int8_graphs import residual_network
+
+FIRMWARE = BOARDS_FOLDER / "firmware"
+PORTABLE = ("main", "protocol", "bench", "input", "prof", "text", "crc32")
+BUILD_ID = "0123456789abcdef"
+
+
+@pytest.fixture(scope="session")
+def network() -> Graph:
+    return residual_network(seed=3)
+
+
+@pytest.fixture(scope="session")
+def host_firmware(network: Graph, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The portable firmware as a program on stdin and stdout; an out-of-bounds access ends it with an error."""
+    folder = tmp_path_factory.mktemp("host_firmware")
+    placement = Placement(region="dtcm", macro="PLACE_FAST")
+    write_sources(compile_model(network, arena_layout(network)), "kws01", placement, folder)
+    (folder / "build_id.h").write_text(f'#define BUILD_ID "{BUILD_ID}"\n')
+    program = folder / "firmware"
+    host_board = Path(__file__).with_name("host_board.c")
+    main = folder / "main.o"
+    flags = [
+        *("gcc", "-std=c11", "-g", "-O1", "-fwrapv", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
+        *("-Wall", "-Wextra", "-Werror", "-Wconversion", "-Wshadow", "-Wdouble-promotion"),
+        *(f"-I{FIRMWARE}", f"-I{folder}"),
+    ]
+    sources = [FIRMWARE / f"{name}.c" for name in PORTABLE if name != "main"]
+    sources += [*sorted((FIRMWARE / "kernels").glob("*.c")), folder / "model.c", host_board]
+    for argv in (
+        [*flags, "-Dmain=firmware_main", "-c", str(FIRMWARE / "main.c"), "-o", str(main)],
+        [*flags, *map(str, sources), str(main), "-o", str(program)],
+    ):
+        done = subprocess.run(argv, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+    return program
+
+
+@pytest.fixture(scope="session")
+def images(network: Graph, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Firmware]:
+    """Built by the real step, once for every board."""
+    folder = tmp_path_factory.mktemp("images")
+    model = folder / "model.tflite"
+    model.write_bytes(write_tflite(network, "test"))
+    built = {}
+    for board in board_names():
+        (folder / board).mkdir()
+        built[board] = firmware.function(model, config=FirmwareConfig(), board=board, out_dir=folder / board)
+    return built

@@ -1,0 +1,83 @@
+"""board.yaml: what is read, what is refused, and that it agrees with the linker script beside it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from boards import BOARDS_FOLDER, Board, board_names, load_board, read_board
+from pipeline.errors import ConfigError
+
+UNITS = {"": 1, "K": 1024, "M": 1024**2}
+
+
+def changed(tmp_path: Path, old: str, new: str) -> Path:
+    """The F767's description with one change, in a folder of the right name."""
+    text = (BOARDS_FOLDER / "nucleo_f767zi" / "board.yaml").read_text()
+    assert old in text
+    path = tmp_path / "nucleo_f767zi" / "board.yaml"
+    path.parent.mkdir()
+    path.write_text(text.replace(old, new))
+    return path
+
+
+def test_both_nucleo_boards_are_known() -> None:
+    assert board_names() == ("nucleo_f767zi", "nucleo_h743zi2")
+
+
+@pytest.mark.parametrize(
+    ("name", "clock_hz", "code"), [("nucleo_f767zi", 216_000_000, "0818"), ("nucleo_h743zi2", 480_000_000, "0836")]
+)
+def test_a_board_is_read_with_its_units(name: str, clock_hz: int, code: str) -> None:
+    board = load_board(name)
+    assert (board.clock_hz, board.probe.mbed_code, board.console.baud) == (clock_hz, code, 115200)
+    assert board.memories["dtcm"].size == 128 * 1024
+    assert not board.memories["dtcm"].cached
+    assert board.memories["sram"].cached
+    assert board.cache.instruction.size == 16 * 1024
+
+
+@pytest.mark.parametrize("name", board_names())
+def test_linker_script_and_description_give_the_same_regions(name: str) -> None:
+    board = load_board(name)
+    text = (board.folder / "memory.ld").read_text()
+    regions = re.findall(r"(\w+) \(\w+\) : ORIGIN = (0x[0-9A-F]+), LENGTH = (\d+)([KM]?)", text)
+    assert len(regions) == 3
+    for region, origin, length, unit in regions:
+        memory = board.memories[region.lower()]
+        assert (memory.origin, memory.size) == (int(origin, 16), int(length) * UNITS[unit])
+    aliases = dict(re.findall(r'REGION_ALIAS\("(\w+)", (\w+)\)', text))
+    assert (aliases["FAST"].lower(), aliases["BULK"].lower()) == board.arena_regions
+
+
+def test_a_board_cannot_be_changed() -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        load_board("nucleo_f767zi").clock_hz = 1  # type: ignore[misc]
+
+
+def test_unknown_board_names_the_nearest_one() -> None:
+    with pytest.raises(ConfigError, match=r"unknown board 'nucleo_f767', known are .*; did you mean 'nucleo_f767zi'\?"):
+        load_board("nucleo_f767")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("mcu: STM32F767ZI", "mcu: STM32F767ZI\ncolour: blue", r"nucleo_f767zi/board.yaml: colour: Extra inputs"),
+        ("216MHz", "216", r"clock_hz: .*missing unit"),
+        ("[dtcm, sram]", "[dtcm, sdram]", r"found region 'sdram', needed one of memories: flash, itcm, dtcm, sram"),
+        ("name: nucleo_f767zi", "name: nucleo", r"name is 'nucleo', needed 'nucleo_f767zi' like its folder"),
+        ("name: nucleo_f767zi", "name: [", r"not readable"),
+        ('"0483:374b"', '"ST-LINK"', r"probe.usb_ids.0: String should match"),
+    ],
+)
+def test_a_wrong_description_is_refused_in_one_sentence(tmp_path: Path, old: str, new: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        read_board(changed(tmp_path, old, new))
+
+
+def test_an_unchanged_copy_reads_like_the_original(tmp_path: Path) -> None:
+    copy: Board = read_board(changed(tmp_path, "216MHz", "216MHz"))
+    assert copy == load_board("nucleo_f767zi")

@@ -1,0 +1,47 @@
+"""torchaudio and torchvision can be imported beside the installed torch, in a fresh interpreter."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from data.compat import _import_repaired
+from pipeline.errors import StageError
+
+
+def fresh(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.mark.slow
+def test_torchaudio_gives_filter_banks_and_mfcc() -> None:
+    code = """
+from data.compat import import_torchaudio
+torchaudio = import_torchaudio()
+import torchaudio as again, torch
+assert again is torchaudio
+print(tuple(torchaudio.transforms.MFCC(n_mfcc=10)(torch.zeros(16000)).shape))
+"""
+    assert fresh(code) == "(10, 81)"
+
+
+@pytest.mark.slow
+def test_torchvision_gives_transforms_and_models() -> None:
+    code = """
+from data.compat import import_torchvision
+import_torchvision()
+import torch
+from torchvision import models
+from torchvision.transforms import v2
+print(tuple(models.mobilenet_v2().eval()(v2.CenterCrop(32)(torch.zeros(1, 3, 40, 40))).shape))
+"""
+    assert fresh(code) == "(1, 1000)"
+
+
+def test_package_that_is_not_installed_is_named() -> None:
+    with pytest.raises(StageError, match="no_such_package: not installed, needed for features"):
+        _import_repaired("no_such_package", lambda: None)

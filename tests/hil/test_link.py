@@ -1,0 +1,188 @@
+"""The link against a fake device that speaks the real bytes, well behaved and not."""
+
+from __future__ import annotations
+
+import time
+import zlib
+
+import pytest
+
+from hil.fake_device import FakeDevice, FakeNetwork, Mishap, MishapKind
+from hil.link import BYTES_PER_DB, COMMAND_LIMIT, DeviceLink, Limits
+from pipeline.errors import DeviceFault, HardwareAbsent, LinkTimeout
+
+INPUT = bytes(range(256)) + b"tail"
+
+
+def rotated(data: bytes) -> bytes:
+    """A 'network' whose output shows every byte of its input's beginning."""
+    return bytes((7 * byte + 3) % 256 for byte in data[:40])
+
+
+NETWORK = FakeNetwork(infer=rotated, layer_ticks=(1_000_000, 250_000))
+
+
+IMPATIENT = Limits(reply_s=0.3, infer_s=0.3, sync_s=5.0, sync_attempt_s=0.3)
+
+
+def connected(device: FakeDevice) -> DeviceLink:
+    return DeviceLink.open(device.url, limits=IMPATIENT)
+
+
+@pytest.mark.parametrize("through", ["socket", "pty"])
+def test_every_query_returns_what_the_device_holds(through) -> None:
+    with FakeDevice(NETWORK, through=through) as device, connected(device) as link:
+        link.sync()
+        assert link.outputs_of(INPUT) == rotated(INPUT)
+        assert [layer.ticks for layer in link.layers()] == [1_000_000, 250_000]
+        assert link.build_id() == "0123456789abcdef"
+        assert link.clock_hz() == 216_000_000
+        assert link.memory().stack_high_water_bytes == 512
+        assert link.results()[:2] == (0.012, 0.039)
+        assert link.infer(3, 1).elapsed_us == 3 * 1_250_000 // 216
+        assert link.retries == 0
+
+
+def test_input_goes_out_in_pieces_of_31_bytes() -> None:
+    with FakeDevice(NETWORK) as device, connected(device) as link:
+        link.sync()
+        link.load(INPUT)
+        pieces = [command for command in device.commands if command.startswith("db ") and "load" not in command]
+    assert "".join(piece.removeprefix("db ") for piece in pieces) == INPUT.hex()
+    assert {len(piece) for piece in pieces[:-1]} == {len("db ") + 2 * BYTES_PER_DB}
+    assert f"db load {len(INPUT)}" in device.commands
+
+
+def test_boot_message_is_kept_whatever_comes_before_the_sync() -> None:
+    with FakeDevice(NETWORK) as device, connected(device) as link:
+        time.sleep(0.05)
+        link.sync()
+        assert link.boot_lines == ("m-timestamp-mode-performance", "m-lap-us-0", "m-init-done")
+
+
+MISHAPS = [("silence", 0), ("doubled", 0), ("not_ready", 0)]
+MISHAPS += [(kind, position) for kind in ("torn", "flipped", "deaf") for position in (0, 5, 12)]
+
+
+@pytest.mark.parametrize(("kind", "position"), MISHAPS)
+@pytest.mark.parametrize("command", ["db load", "db 00", "crc", "infer", "output", "sync"])
+def test_one_mishap_costs_a_retry_and_never_a_wrong_output(kind: MishapKind, command: str, position: int) -> None:
+    mishap = Mishap(kind, command, position=position)
+    with FakeDevice(NETWORK, [mishap], through="pty") as device, connected(device) as link:
+        link.sync()
+        assert link.outputs_of(INPUT) == rotated(INPUT)
+        assert mishap.times == 0, "the mishap did not happen"
+
+
+def test_bit_flipped_in_the_output_is_noticed_by_reading_twice() -> None:
+    # Byte 12 of 'm-output-[0a...' is a hexadecimal digit: the line stays well formed, only its value is wrong.
+    with FakeDevice(NETWORK, [Mishap("flipped", "output", position=12)]) as device, connected(device) as link:
+        link.sync()
+        assert link.outputs_of(INPUT) == rotated(INPUT)
+        assert device.commands.count("output") == 3
+        assert link.retries == 1
+
+
+def test_lost_input_byte_is_found_by_its_checksum_and_sent_again() -> None:
+    with FakeDevice(NETWORK, [Mishap("deaf", "db 00", position=4)]) as device, connected(device) as link:
+        link.sync()
+        link.load(INPUT)
+        assert device.commands.count(f"db load {len(INPUT)}") == 2
+
+
+@pytest.mark.parametrize("command", ["db 00", "infer", "output", "crc"])
+def test_restart_on_the_way_repeats_the_whole_inference(command: str) -> None:
+    with FakeDevice(NETWORK, [Mishap("reset", command)]) as device, connected(device) as link:
+        link.sync()
+        assert link.outputs_of(INPUT) == rotated(INPUT)
+        assert device.commands.count(f"db load {len(INPUT)}") == 2
+
+
+def test_restart_during_a_timed_inference_is_an_error_not_a_time() -> None:
+    with FakeDevice(NETWORK, [Mishap("reset", "infer")]) as device, connected(device) as link:
+        link.sync()
+        link.load(INPUT)
+        with pytest.raises(DeviceFault, match="restarted during 'infer 1 0'; is its supply stable"):
+            link.infer()
+
+
+def test_device_that_restarts_every_time_is_reported() -> None:
+    with FakeDevice(NETWORK, [Mishap("reset", "infer", times=99)]) as device, connected(device) as link:
+        link.sync()
+        with pytest.raises(DeviceFault, match="it restarted 4 times"):
+            link.outputs_of(INPUT)
+
+
+def test_silent_device_ends_in_a_timeout_that_names_command_and_limit() -> None:
+    with FakeDevice(NETWORK, [Mishap("silence", "build", times=99)]) as device, connected(device) as link:
+        link.sync()
+        started = time.monotonic()
+        with pytest.raises(LinkTimeout, match="no m-ready to 'build' within 0.3 s, nothing was received.*sent 4 times"):
+            link.build_id()
+        assert time.monotonic() - started < 5
+
+
+def test_device_that_never_answers_a_sync_is_reported_within_the_limit() -> None:
+    with FakeDevice(NETWORK, [Mishap("silence", "", times=99)]) as device, connected(device) as link:
+        started = time.monotonic()
+        with pytest.raises(LinkTimeout, match="no sync within 1.5 s, last line was 'm-ready'"):
+            link.sync(timeout_s=1.5)
+        assert time.monotonic() - started < 3
+
+
+def test_input_that_never_arrives_whole_is_reported_with_both_checksums() -> None:
+    with FakeDevice(NETWORK, [Mishap("deaf", "db 00", times=99)]) as device, connected(device) as link:
+        link.sync()
+        with pytest.raises(DeviceFault, match=f"needed {zlib.crc32(INPUT):08x}, after 4 tries; check cable"):
+            link.load(INPUT)
+
+
+def test_output_that_differs_at_every_reading_is_reported() -> None:
+    mishaps = [Mishap("flipped", "output", skip=1), Mishap("flipped", "output", skip=1, position=13)]
+    mishaps += [Mishap("flipped", "output", position=position) for position in (15, 17, 19, 21, 23)]
+    with FakeDevice(NETWORK, mishaps) as device, connected(device) as link:
+        link.sync()
+        link.load(INPUT)
+        link.infer()
+        with pytest.raises(DeviceFault, match="5 replies to 'output', no two in a row alike"):
+            link.output()
+
+
+def test_refused_command_is_a_fault_with_the_devices_own_words() -> None:
+    with FakeDevice(NETWORK) as device, connected(device) as link:
+        link.sync()
+        with pytest.raises(DeviceFault, match=r"refused 'infer 0 0': Inference iterations must be >0"):
+            link.command("infer 0 0")
+        with pytest.raises(DeviceFault, match="Unknown command: frobnicate; does its image know this command"):
+            link.command("frobnicate")
+
+
+def test_host_that_comes_back_mid_command_is_in_sync_again() -> None:
+    with FakeDevice(NETWORK) as device:
+        with connected(device) as first:
+            first.sync()
+            first._send("db 0102")  # goes away without the closing %
+        with connected(device) as second:
+            second.sync()
+            assert second.build_id() == "0123456789abcdef"
+
+
+def test_port_that_does_not_exist_is_absent_hardware() -> None:
+    with pytest.raises(HardwareAbsent, match="cannot be opened.*is the board attached"):
+        DeviceLink.open("/dev/no-such-port")
+
+
+def test_vanishing_port_is_reported_not_waited_for() -> None:
+    with FakeDevice(NETWORK) as device:
+        link = connected(device)
+        link.sync()
+    with pytest.raises(LinkTimeout, match="the port vanished|cannot send"):
+        link.build_id()
+    link.close()
+
+
+def test_oversize_or_split_commands_are_refused_before_they_are_sent() -> None:
+    with FakeDevice(NETWORK) as device, connected(device) as link:
+        for text in ("x" * COMMAND_LIMIT, "name%build"):
+            with pytest.raises(ValueError, match="not a command"):
+                link.command(text)

@@ -1,0 +1,168 @@
+"""The arena layout against exhaustive search, and the property that matters: what lives together does not overlap."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import permutations
+
+import numpy as np
+import pytest
+
+from stages.graph.arena_layout import ALIGNMENT, Place, _first_fit, _height, _Search, arena_layout, arena_places
+from stages.graph.graph import ActivationOptions, Graph, NoOptions, Op, Quantisation, Tensor
+from stages.graph.op_order import peak_of_order, smallest_peak_order
+from tests.stages.graph.int8_graphs import residual_network
+
+GRID = Quantisation((0.1,), (0,))
+
+
+def random_graph(seed: int, ops: int) -> Graph:
+    """A random network of ops that only matter by what they read and write; ADD and RESHAPE among them."""
+    rng = np.random.default_rng(seed)
+    tensors = [Tensor("input", (1, int(rng.integers(1, 40)) * 8), "int8", GRID)]
+    made: list[Op] = []
+    for number in range(ops):
+        first = int(rng.integers(max(0, len(tensors) - 4), len(tensors)))
+        kind = str(rng.choice(["CONV_2D", "CONV_2D", "ADD", "RESHAPE", "MUL"]))
+        same = [i for i, t in enumerate(tensors) if t.shape == tensors[first].shape]
+        inputs = (first, int(rng.choice(same))) if kind in ("ADD", "MUL") else (first,)
+        shape = (1, int(rng.integers(1, 40)) * 8) if kind == "CONV_2D" else tensors[first].shape
+        made.append(
+            Op(kind, f"op{number}", inputs, (len(tensors),), ActivationOptions() if kind == "ADD" else NoOptions())
+        )
+        tensors.append(Tensor(f"t{number}", shape, "int8", GRID))
+    read = {index for op in made for index in op.inputs}
+    outputs = tuple(i for i in range(1, len(tensors)) if i not in read)
+    return Graph(tuple(tensors), tuple(made), (0,), outputs)
+
+
+def random_places(seed: int, count: int) -> list[Place]:
+    rng = np.random.default_rng(seed)
+    first = rng.integers(0, count, count)
+    length = rng.integers(1, 4, count)
+    size = rng.integers(1, 9, count) * ALIGNMENT
+    return [
+        Place(int(s), int(f), int(f + n), (i,)) for i, (s, f, n) in enumerate(zip(size, first, length, strict=True))
+    ]
+
+
+def lowest_height(places: list[Place]) -> int:
+    """First fit in every order: some order puts every place where the best packing has it, or lower."""
+    return min(_height(places, _first_fit(places, order)) for order in permutations(range(len(places))))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_no_packing_of_six_places_is_lower_than_the_search_finds(seed: int) -> None:
+    places = random_places(seed, 6)
+    floor = max(sum(p.size_bytes for p in places if p.first <= t <= p.last) for t in range(12))
+    # A start that is as bad as can be: one above the other.
+    stacked = [sum(p.size_bytes for p in places[:i]) for i in range(len(places))]
+    found, proven = _Search(places, stacked, floor, 100_000).run()
+    assert proven
+    assert _height(places, found) == lowest_height(places)
+
+
+def simulated_contents_survive(graph: Graph, offsets: tuple[int, ...]) -> None:
+    """Run the ops on bytes: each writes its own number; every reader must still find the number of what it reads."""
+    arena = np.full(max(offsets) + 4096, -1)
+    stands_for: dict[int, int] = {}  # tensor -> number that fills it
+
+    def write(tensor: int, number: int) -> None:
+        stands_for[tensor] = number
+        arena[offsets[tensor] : offsets[tensor] + graph.tensors[tensor].nbytes] = number
+
+    def check(tensor: int) -> None:
+        held = arena[offsets[tensor] : offsets[tensor] + graph.tensors[tensor].nbytes]
+        assert (held == stands_for[tensor]).all(), f"{graph.tensors[tensor].name} was overwritten"
+
+    for tensor in graph.inputs:
+        write(tensor, 1000 + tensor)
+    for number, op in enumerate(graph.ops):
+        for tensor in graph.activations_of(op):
+            check(tensor)
+        # A reshape hands on its input's bytes; everything else writes new ones, byte for byte after reading them.
+        in_place = {offsets[tensor] for tensor in op.inputs} & {offsets[op.outputs[0]]}
+        if op.kind not in ("ADD", "RESHAPE"):
+            assert not in_place, f"{op.kind} cannot work in place"
+        write(op.outputs[0], stands_for[op.inputs[0]] if op.kind == "RESHAPE" else number)
+        for tensor in graph.activations_of(op):  # reading goes on while the op writes, unless it works in place
+            if offsets[tensor] not in in_place:
+                check(tensor)
+    for tensor in graph.outputs:
+        check(tensor)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_nothing_alive_is_ever_overwritten(seed: int) -> None:
+    graph = random_graph(seed, 5 + seed % 15)
+    layout = arena_layout(graph, most_nodes=3000)
+    assert all(offset % ALIGNMENT == 0 for offset in layout.offsets)
+    assert layout.lower_bound_bytes == max(layout.live_bytes) <= layout.arena_bytes
+    assert layout.proven_optimal or layout.arena_bytes > layout.lower_bound_bytes
+    simulated_contents_survive(graph, layout.offsets)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_live_bytes_are_those_of_the_memory_model(seed: int) -> None:
+    """Sizes that are multiples of 16 need no rounding, so the layout's bound is the peak of the order."""
+    graph = random_graph(seed, 5 + seed % 15)
+    even = tuple(replace(t, shape=(1, t.shape[1] * 2)) for t in graph.tensors)
+    graph = replace(graph, tensors=even)
+    assert (
+        arena_layout(graph, most_nodes=10).lower_bound_bytes == peak_of_order(graph, range(len(graph.ops))).peak_bytes
+    )
+
+
+def test_add_and_reshape_share_their_operands_place() -> None:
+    graph = residual_network(0)
+    offsets = arena_layout(graph).offsets
+    add = next(op for op in graph.ops if op.kind == "ADD")
+    flat = next(op for op in graph.ops if op.kind == "RESHAPE")
+    assert offsets[add.outputs[0]] in {offsets[index] for index in add.inputs}
+    assert offsets[flat.outputs[0]] == offsets[flat.inputs[0]]
+    assert all(offsets[index] == -1 for index, tensor in enumerate(graph.tensors) if tensor.data is not None)
+
+
+def test_an_add_as_the_last_op_works_in_place_but_not_over_an_output() -> None:
+    tensors = tuple(Tensor(name, (1, 32), "int8", GRID) for name in "xabs")
+    ops = (
+        Op("CONV_2D", "a", (0,), (1,)),
+        Op("CONV_2D", "b", (0,), (2,)),
+        Op("ADD", "s", (1, 2), (3,), ActivationOptions()),
+    )
+    assert len(arena_places(Graph(tensors, ops, (0,), (3,)))) == 3
+    kept = arena_layout(Graph(tensors, ops, (0,), (1, 2, 3)))
+    assert kept.arena_bytes == 96
+    assert len({kept.offsets[index] for index in (1, 2, 3)}) == 3
+
+
+def test_a_reshaped_tensor_that_is_read_again_is_not_added_over() -> None:
+    tensors = tuple(Tensor(name, (1, 16), "int8", GRID) for name in "xrbsy")
+    ops = (
+        Op("RESHAPE", "r", (0,), (1,)),
+        Op("CONV_2D", "b", (0,), (2,)),
+        Op("ADD", "s", (0, 2), (3,), ActivationOptions()),
+        Op("MUL", "y", (1, 3), (4,)),  # needs x, under its other name, after the sum
+    )
+    offsets = arena_layout(Graph(tensors, ops, (0,), (4,))).offsets
+    assert offsets[0] == offsets[1] != offsets[3] == offsets[2]
+
+
+def test_the_best_order_of_a_residual_network_is_laid_out_without_loss() -> None:
+    graph = residual_network(0)
+    order = smallest_peak_order(graph)
+    layout = arena_layout(replace(graph, ops=tuple(graph.ops[i] for i in order.order)))
+    assert layout.proven_optimal
+    assert layout.arena_bytes == layout.lower_bound_bytes
+    assert order.peak_bytes <= layout.arena_bytes < order.peak_bytes + 3 * ALIGNMENT
+
+
+def test_a_search_cut_short_says_so() -> None:
+    places = next(
+        places
+        for places in (random_places(seed, 14) for seed in range(100))
+        if not _Search(places, [sum(p.size_bytes for p in places[:i]) for i in range(14)], 0, 5).run()[1]
+    )
+    found, proven = _Search(places, [sum(p.size_bytes for p in places[:i]) for i in range(14)], 0, 5).run()
+    assert not proven
+    assert len(found) == 14

@@ -1,0 +1,267 @@
+"""The prune step as the engine calls it, on tiny data: its files, its repeatability, its refusals."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from pipeline.errors import ConfigError, StageError
+from pipeline.stage import Checkpoint
+from stages.graph.from_torch import graph_from_torch
+from stages.graph.resources import resources
+from stages.nets.config import BudgetConfig, NetworkConfig
+from stages.nets.registry import load_architecture
+from stages.prune.config import PruneConfig
+from stages.prune.stage import run
+
+NETWORK = NetworkConfig(width=16, blocks=2)
+BUDGET = BudgetConfig(peak_bytes="950B", size_bytes="1000B", macs="60K")
+QUICK = {"epochs": 8, "batch": 10, "update_every": 2, "start_step": 2, "rate": 4.0, "settle_updates": 1, "threads": 1}
+FILES = ("network.pt", "architecture.json", "trajectory.csv", "metrics.json")
+
+
+class Silent:
+    """A progress that remembers, and can stop the run."""
+
+    def __init__(self, die_after: int | None = None) -> None:
+        self.done, self.die_after, self.notes = 0, die_after, []
+
+    def start(self, total: int, unit: str) -> None:
+        self.total, self.unit = total, unit
+
+    def advance(self, count: int = 1, note: str = "") -> None:
+        self.done += count
+        self.notes.append(note)
+        if self.done == self.die_after:
+            raise KeyboardInterrupt
+
+
+class DyingCheckpoint(Checkpoint):
+    """Dies in the place of its n-th save: the epoch was computed, but nothing of it is on the disk."""
+
+    def __init__(self, folder: Path, die_at: int) -> None:
+        super().__init__(folder)
+        self.left = die_at
+
+    def save(self, write) -> None:
+        self.left -= 1
+        if self.left == 0:
+            raise KeyboardInterrupt
+        super().save(write)
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory) -> Path:
+    """Three classes, each a fixed picture under noise."""
+    folder = tmp_path_factory.mktemp("prune_data")
+    draw = np.random.default_rng(0)
+    pictures = draw.normal(size=(3, 12, 6, 1))
+    (folder / "features").mkdir()
+    for name, count in (("train", 80), ("validation", 30), ("test", 30)):
+        labels = draw.integers(0, 3, count)
+        features = pictures[labels] + 0.5 * draw.normal(size=(count, 12, 6, 1))
+        np.save(folder / "features" / f"{name}_x.npy", features.astype(np.float32))
+        np.save(folder / "features" / f"{name}_y.npy", labels.astype(np.int64))
+    (folder / "dataset.json").write_text('{"classes": ["a", "b", "c"]}')
+    return folder
+
+
+def prune(data: Path, out_dir: Path, *, progress=None, checkpoint=None, budget=BUDGET, features=None, **settings):
+    out_dir.mkdir(parents=True, exist_ok=True)
+    return run.function(
+        features or data / "features",
+        data / "dataset.json",
+        config=PruneConfig(**(QUICK | settings)),
+        network=NETWORK,
+        budget=budget,
+        out_dir=out_dir,
+        progress=progress or Silent(),
+        checkpoint=checkpoint or Checkpoint(out_dir.parent / f"{out_dir.name}_checkpoint"),
+    )
+
+
+def file_bytes(folder: Path) -> dict[str, bytes]:
+    return {name: (folder / name).read_bytes() for name in FILES}
+
+
+@pytest.fixture(scope="session")
+def undisturbed(data, tmp_path_factory) -> Path:
+    out_dir = tmp_path_factory.mktemp("prune_run") / "out"
+    prune(data, out_dir)
+    return out_dir
+
+
+def test_the_small_network_fits_and_has_learned(undisturbed, data):
+    metrics = json.loads((undisturbed / "metrics.json").read_text())
+    net = load_architecture(undisturbed / "architecture.json")
+    net.load_state_dict(torch.load(undisturbed / "network.pt", weights_only=True))
+    used = resources(graph_from_torch(net, (12, 6, 1)))
+    assert metrics["after"] == {
+        "size_bytes": used.size_bytes,
+        "peak_bytes": used.peak_bytes,
+        "peak_bytes_imprecise": used.peak_bytes_imprecise,
+        "macs": used.macs,
+    }
+    assert metrics["fits"] is True
+    assert used.size_bytes <= 1000 and used.peak_bytes <= 950 and used.macs <= 60_000
+    x = torch.from_numpy(np.load(data / "features" / "test_x.npy")).permute(0, 3, 1, 2)
+    right = net.eval()(x).argmax(1).numpy() == np.load(data / "features" / "test_y.npy")
+    assert metrics["test_accuracy"] == pytest.approx(right.mean()) and right.mean() > 0.8
+    assert metrics["before"]["size_bytes"] == resources(graph_from_torch(_unpruned(), (12, 6, 1))).size_bytes
+    assert 0.3 < metrics["macs_trained_relative"] < 1.0
+
+
+def _unpruned():
+    from stages.nets.registry import build
+
+    return build(NETWORK, (12, 6, 1), 3)
+
+
+def test_the_trajectory_falls_to_the_budgets(undisturbed):
+    rows = list(csv.DictReader((undisturbed / "trajectory.csv").read_text().splitlines()))
+    assert list(rows[0]) == [
+        "step", "update", "objective", "width_stem", "width_blocks.0.pointwise", "width_blocks.1.pointwise",
+        "size_bytes", "peak_bytes", "macs", "train_loss", "task_loss", "resource_loss", "masks_changed",
+    ]  # fmt: skip
+    assert [int(row["step"]) for row in rows] == [2 * n for n in range(1, len(rows) + 1)]
+    assert [int(row["update"]) for row in rows] == list(range(1, len(rows) + 1))
+    sizes = [int(row["size_bytes"]) for row in rows]
+    assert sizes == sorted(sizes, reverse=True) and sizes[0] > 1000 >= sizes[-1]
+    widths = json.loads((undisturbed / "architecture.json").read_text())["widths"]
+    assert [int(rows[-1][f"width_{name}"]) for name in ("stem", "blocks.0.pointwise", "blocks.1.pointwise")] == widths
+    assert rows[0]["task_loss"] != "" and rows[-1]["task_loss"] == ""
+
+
+def test_the_same_inputs_give_the_same_bytes(undisturbed, data, tmp_path):
+    torch.manual_seed(12345)  # the state of torch's own generator must not matter
+    threads = torch.get_num_threads()
+    prune(data, tmp_path / "out")
+    assert file_bytes(tmp_path / "out") == file_bytes(undisturbed)
+    assert torch.get_num_threads() == threads and not torch.are_deterministic_algorithms_enabled()
+
+
+def test_two_threads_give_the_same_bytes_every_time(data, tmp_path):
+    roomy = BudgetConfig(peak_bytes="1MB", size_bytes="1MB", macs="1G")
+    for name in ("first", "second"):
+        prune(data, tmp_path / name, budget=roomy, threads=2, batch=40, epochs=3)
+    assert file_bytes(tmp_path / "first") == file_bytes(tmp_path / "second")
+
+
+def test_another_seed_gives_other_weights(undisturbed, data, tmp_path):
+    prune(data, tmp_path / "out", seed=1)
+    assert file_bytes(tmp_path / "out")["network.pt"] != file_bytes(undisturbed)["network.pt"]
+
+
+def test_some_checkpoints_lie_before_the_shrink_and_some_after(data, tmp_path):
+    shrunk = []
+    for epochs in range(1, 8):
+        checkpoint = Checkpoint(tmp_path / f"checkpoint{epochs}")
+        with pytest.raises(KeyboardInterrupt):
+            prune(data, tmp_path / f"out{epochs}", progress=Silent(die_after=epochs), checkpoint=checkpoint)
+        shrunk.append(torch.load(checkpoint.saved(), weights_only=True)["pruning"] is None)
+    assert shrunk[0] is False and shrunk[-1] is True and shrunk == sorted(shrunk)
+
+
+@pytest.mark.parametrize("epochs", range(1, 8))
+def test_a_run_killed_after_any_epoch_ends_with_the_same_bytes(undisturbed, data, tmp_path, epochs):
+    checkpoint = Checkpoint(tmp_path / "checkpoint")
+    with pytest.raises(KeyboardInterrupt):
+        prune(data, tmp_path / "out", progress=Silent(die_after=epochs), checkpoint=checkpoint)
+    progress = Silent()
+    prune(data, tmp_path / "out", progress=progress, checkpoint=checkpoint)
+    assert file_bytes(tmp_path / "out") == file_bytes(undisturbed)
+    assert (progress.notes[0], progress.done, progress.total) == ("resumed", 8, 8)
+
+
+@pytest.mark.parametrize("save", [1, 3, 6])
+def test_a_run_killed_before_its_checkpoint_is_written_ends_with_the_same_bytes(undisturbed, data, tmp_path, save):
+    with pytest.raises(KeyboardInterrupt):
+        prune(data, tmp_path / "out", checkpoint=DyingCheckpoint(tmp_path / "checkpoint", save))
+    prune(data, tmp_path / "out", checkpoint=Checkpoint(tmp_path / "checkpoint"))
+    assert file_bytes(tmp_path / "out") == file_bytes(undisturbed)
+
+
+@pytest.mark.parametrize("damage", ["garbage", "truncated", "foreign", "other format"])
+def test_an_unreadable_checkpoint_is_dropped_and_training_starts_anew(undisturbed, data, tmp_path, damage):
+    checkpoint = Checkpoint(tmp_path / "checkpoint")
+    with pytest.raises(KeyboardInterrupt):
+        prune(data, tmp_path / "out", progress=Silent(die_after=2), checkpoint=checkpoint)
+    stored = checkpoint.saved()
+    content = stored.read_bytes()
+    if damage == "garbage":
+        stored.write_bytes(b"no checkpoint at all")
+    elif damage == "truncated":
+        stored.write_bytes(content[: len(content) // 2])
+    else:
+        torch.save({"format": 1} if damage == "foreign" else {"format": 0}, stored)
+    progress = Silent()
+    prune(data, tmp_path / "out", progress=progress, checkpoint=checkpoint)
+    assert "resumed" not in progress.notes
+    assert file_bytes(tmp_path / "out") == file_bytes(undisturbed)
+
+
+def test_progress_counts_epochs_and_tells_loss_and_accuracy(data, tmp_path):
+    progress = Silent()
+    prune(data, tmp_path / "out", progress=progress)
+    assert (progress.total, progress.unit, progress.done) == (8, "epoch", 8)
+    assert progress.notes[-1].startswith("loss 0.") and progress.notes[-1].endswith(" %")
+
+
+def test_a_budget_that_no_width_can_meet_is_a_config_error_with_the_smallest_figure(data, tmp_path):
+    budget = BudgetConfig(peak_bytes="950B", size_bytes="100B", macs="60K")
+    with pytest.raises(
+        ConfigError, match=r"budget.size_bytes: 100 B cannot be met, dscnn with 4 channels in every layer needs 368 B"
+    ):
+        prune(data, tmp_path / "out", budget=budget)
+
+
+def test_budgets_not_met_in_time_name_the_figures_and_the_way_out(data, tmp_path):
+    with pytest.raises(
+        StageError,
+        match=r"after 1 epochs .* size_bytes is \d+, needed 1000.* raise prune.epochs \(now 1\) or prune.rate",
+    ):
+        prune(data, tmp_path / "out", epochs=1, rate=0.01)
+
+
+def test_a_loss_that_is_not_finite_names_step_and_layer(data, tmp_path):
+    with pytest.raises(
+        StageError, match=r"training loss is \S+ at step \d+, first not finite in \S+; lower prune.learning_rate"
+    ):
+        prune(data, tmp_path / "out", learning_rate=1e30, warmup_epochs=0)
+
+
+@pytest.mark.parametrize(
+    "name, content, sentence",
+    [
+        ("train_x.npy", b"not an array", "train_x.npy: not readable as an array"),
+        ("test_y.npy", np.full(30, 3), "test has labels 3 to 3, needed 0 to 2"),
+        ("validation_x.npy", np.full((30, 12, 6, 1), np.nan), "validation features hold NaN or infinity"),
+        ("train_y.npy", np.zeros(79, np.int64), r"train has features \(80, 12, 6, 1\) and labels \(79,\)"),
+    ],
+)
+def test_damaged_features_are_refused(data, tmp_path, name, content, sentence):
+    features = tmp_path / "features"
+    features.mkdir()
+    for file in (data / "features").iterdir():
+        (features / file.name).write_bytes(file.read_bytes())
+    if isinstance(content, bytes):
+        (features / name).write_bytes(content)
+    else:
+        np.save(features / name, content)
+    with pytest.raises(StageError, match=sentence):
+        prune(data, tmp_path / "out", features=features)
+
+
+def test_declaring_the_step_imports_nothing_heavy():
+    code = "import sys, stages.prune.stage; print([m for m in ('torch', 'numpy', 'pandas') if m in sys.modules])"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
+    assert run.sections.keys() == {"prune", "network", "budget"}
+    assert list(run.artifacts) == ["features", "dataset"]

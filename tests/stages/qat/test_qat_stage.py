@@ -1,0 +1,155 @@
+"""The qat step: it learns, it is repeatable to the byte, and a kill at any epoch changes nothing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from pipeline.errors import StageError
+from pipeline.stage import Checkpoint, read_json
+from stages.graph.graph_record import graph_from_record
+from stages.qat.stage import QatConfig, Quantised, run
+from tests.stages.qat.small_task import Quiet, SmallTask, small_task
+
+CONFIG = QatConfig(epochs=4, batch=20, learning_rate=2e-2, calibration_samples=60, threads=1)
+
+
+class Killed(Exception):
+    """Stands for kill -9: nothing after it runs."""
+
+
+class KilledAfter(Quiet):
+    """Progress that dies after some epochs."""
+
+    def __init__(self, epochs: int) -> None:
+        self.left = epochs
+
+    def advance(self, count: int = 1, note: str = "") -> None:
+        if note:
+            self.left -= 1
+            if self.left == 0:
+                raise Killed
+
+
+@pytest.fixture(scope="module")
+def task(tmp_path_factory: pytest.TempPathFactory) -> SmallTask:
+    return small_task(tmp_path_factory.mktemp("task"))
+
+
+def quantised(task: SmallTask, folder: Path, *, config: QatConfig = CONFIG, progress: Quiet | None = None) -> Quantised:
+    out_dir = folder / "out"
+    out_dir.mkdir(parents=True, exist_ok=True)
+    return run.function(
+        task.features,
+        task.network,
+        task.architecture,
+        config=config,
+        out_dir=out_dir,
+        progress=progress or Quiet(),
+        checkpoint=Checkpoint(folder / "checkpoint"),
+    )
+
+
+def contents(result: Quantised) -> tuple[bytes, bytes]:
+    return result.qat_network.read_bytes(), result.qat_metrics.read_bytes()
+
+
+@pytest.fixture(scope="module")
+def undisturbed(task: SmallTask, tmp_path_factory: pytest.TempPathFactory) -> Quantised:
+    return quantised(task, tmp_path_factory.mktemp("undisturbed"))
+
+
+def test_training_lowers_the_loss_and_raises_the_accuracy(undisturbed: Quantised) -> None:
+    metrics = read_json(undisturbed.qat_metrics)
+    assert len(metrics["losses"]) == 4
+    assert metrics["losses"][-1] < 0.7 * metrics["losses"][0]
+    assert metrics["float"]["test"] < 0.5  # random weights
+    assert metrics["fake_quant"]["test"] > 0.9
+    assert metrics["fake_quant"]["validation"] > 0.9
+
+
+def test_the_stored_network_loads_without_running_code_and_has_grids(undisturbed: Quantised) -> None:
+    record = torch.load(undisturbed.qat_network, weights_only=True)
+    graph = graph_from_record(record["graph"])
+    assert graph.ops[-1].kind == "SOFTMAX"
+    assert all(t.quantisation is not None for t in graph.tensors if t.data is None)
+    assert record["test_classes"]["fake_quant"].shape == (240,)
+
+
+def test_the_same_inputs_give_the_same_bytes(task: SmallTask, undisturbed: Quantised, tmp_path: Path) -> None:
+    assert contents(quantised(task, tmp_path)) == contents(undisturbed)
+
+
+@pytest.mark.parametrize("epochs", [1, 2, 3, 4])
+def test_a_run_killed_after_any_epoch_ends_with_the_same_bytes(
+    task: SmallTask, undisturbed: Quantised, tmp_path: Path, epochs: int
+) -> None:
+    with pytest.raises(Killed):
+        quantised(task, tmp_path, progress=KilledAfter(epochs))
+    saved = Checkpoint(tmp_path / "checkpoint").saved()
+    assert saved is not None
+    assert len(torch.load(saved, weights_only=True)["losses"]) == epochs
+    assert contents(quantised(task, tmp_path)) == contents(undisturbed)
+
+
+@pytest.mark.parametrize("damage", ["truncated", "garbage", "foreign"])
+def test_an_unusable_checkpoint_is_dropped(
+    task: SmallTask, undisturbed: Quantised, tmp_path: Path, damage: str
+) -> None:
+    with pytest.raises(Killed):
+        quantised(task, tmp_path, progress=KilledAfter(2))
+    saved = Checkpoint(tmp_path / "checkpoint").saved()
+    assert saved is not None
+    if damage == "truncated":
+        saved.write_bytes(saved.read_bytes()[:-3000])
+    elif damage == "garbage":
+        saved.write_bytes(b"nothing that torch could have written")
+    else:
+        torch.save({"network": {"strange": torch.zeros(3)}, "optimiser": {}, "losses": [1.0]}, saved)
+    assert contents(quantised(task, tmp_path)) == contents(undisturbed)
+
+
+def test_no_epochs_means_calibration_only(task: SmallTask, tmp_path: Path) -> None:
+    result = quantised(task, tmp_path, config=CONFIG.model_copy(update={"epochs": 0}))
+    record = torch.load(result.qat_network, weights_only=True)
+    agreement = (record["test_classes"]["float"] == record["test_classes"]["fake_quant"]).double().mean()
+    assert agreement > 0.9
+    assert read_json(result.qat_metrics)["losses"] == []
+
+
+def test_weights_of_another_network_are_refused(task: SmallTask, tmp_path: Path) -> None:
+    other = tmp_path / "other.pt"
+    torch.save({"unknown": torch.zeros(2)}, other)
+    wrong = SmallTask(task.features, task.dataset, other, task.architecture)
+    with pytest.raises(StageError, match=r"other\.pt: does not fit the architecture .*; run prune again"):
+        quantised(wrong, tmp_path)
+
+
+def test_labels_out_of_range_are_refused(tmp_path: Path) -> None:
+    task = small_task(tmp_path)
+    np.save(task.features / "train_y.npy", np.full(240, 4))
+    with pytest.raises(StageError, match="split 'train' has labels 4 to 4, needed 0 to 3"):
+        quantised(task, tmp_path)
+
+
+def test_a_missing_split_is_named(tmp_path: Path) -> None:
+    task = small_task(tmp_path)
+    (task.features / "validation_x.npy").unlink()
+    with pytest.raises(StageError, match="split 'validation' cannot be read .* run prepare again"):
+        quantised(task, tmp_path)
+
+
+def test_a_loss_that_is_not_finite_ends_the_run(task: SmallTask, tmp_path: Path) -> None:
+    with pytest.raises(StageError, match=r"qat: the loss of epoch \d is nan; lower qat.learning_rate"):
+        quantised(task, tmp_path, config=CONFIG.model_copy(update={"learning_rate": 1e30}))
+
+
+def test_declaring_the_step_imports_nothing_heavy() -> None:
+    code = "import sys, stages.qat.stage, stages.export.stage; print(sorted({'torch', 'numpy'} & set(sys.modules)))"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"

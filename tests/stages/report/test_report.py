@@ -1,0 +1,207 @@
+"""The report's arithmetic on small hand-made inputs."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from pipeline.errors import StageError
+from stages.nets.config import BudgetConfig
+from stages.report.chart import layer_chart
+from stages.report.figures import fits_memory, spread
+from stages.report.stage import Report, ReportConfig, run
+
+BUDGET = BudgetConfig(peak_bytes="51.7KB", size_bytes="63.6KB", macs="8.351M")
+SUMMARY_COLUMNS = (
+    "experiment,board,source,data_source,n,accuracy_int8,size_bytes,peak_bytes,arena_bytes,macs,flash_bytes,ram_bytes,"
+    "clock_hz,instructions,cycles_modelled,cycles_zero_wait,latency_ms_modelled,latency_ms,latency_ms_2sigma,"
+    "energy_mj_modelled,energy_mj,energy_mj_2sigma,fits"
+)
+PLAN = {"size_bytes": 60000, "peak_bytes": 50000, "arena_bytes": 50016, "macs": 8_000_000}
+BOARD, TWIN = "nucleo_h743zi2", "nucleo_f767zi"
+LATENCIES_MS = (10.0, 11.0, 12.0)
+
+
+def put(path: Path, value: object) -> Path:
+    path.write_text(json.dumps(value))
+    return path
+
+
+def put_rows(path: Path, rows: list[dict[str, object]]) -> Path:
+    with path.open("w", newline="") as stream:
+        writer = csv.DictWriter(stream, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
+
+
+def make_report(tmp_path: Path, plan: dict[str, int] = PLAN, flash_used: int = 80000) -> Report:
+    """One board measured on a twin, another one on hardware."""
+    footprint = {"flash_bytes": flash_used, "ram_bytes": 70000}
+    footprint["regions"] = {"flash": {"used_bytes": flash_used, "size_bytes": 2_000_000}}
+    of_twin = {
+        "power_w_modelled": 0.9,
+        "source": "virtual",
+        "clock_hz": 216_000_000,
+        "cycles_modelled": 4_320_000,
+        "cycles_zero_wait": 4_000_000,
+    }
+    of_board = {
+        "power_w_modelled": 1.2,
+        "source": "hardware",
+        "clock_hz": 480_000_000,
+        "cycles_modelled": None,
+        "cycles_zero_wait": None,
+    }
+    common = {"runtime": "aot"}
+    twin_rows = [{**common, "instructions": 5_000_000, "latency_ms": ""} for _ in range(2)]
+    board_rows = [{**common, "instructions": "", "latency_ms": latency} for latency in LATENCIES_MS]
+    layer = {"index": 0, "op": "CONV_2D", "name": "a,<b>", "instructions": 17, "cycles_modelled": "", "cycles": ""}
+    out_dir = tmp_path / "out"
+    out_dir.mkdir()
+    return run.function(
+        put(tmp_path / "dataset.json", {"source": "builtin"}),
+        put(tmp_path / "accuracy.json", {"accuracy_int8": 0.9375, "n": 640}),
+        put(tmp_path / "plan.json", plan),
+        put(tmp_path / "metrics.json", {"before": {"macs": 56_000_000}}),
+        {name: put(tmp_path / f"{name}.footprint.json", footprint) for name in (BOARD, TWIN)},
+        {BOARD: put_rows(tmp_path / "b.csv", board_rows), TWIN: put_rows(tmp_path / "t.csv", twin_rows)},
+        {name: put_rows(tmp_path / f"{name}.layers.csv", [layer]) for name in (BOARD, TWIN)},
+        {
+            TWIN: put(tmp_path / "t.json", {**of_twin, "latency_ms_modelled": 20.0}),
+            BOARD: put(tmp_path / "b.json", {**of_board, "latency_ms_modelled": None}),
+        },
+        config=ReportConfig(),
+        budget=BUDGET,
+        experiment="kws_dscnn_s",
+        out_dir=out_dir,
+    )
+
+
+def rows_of(path: Path) -> dict[str, dict[str, str]]:
+    with path.open(newline="") as stream:
+        return {row["board"]: row for row in csv.DictReader(stream)}
+
+
+def test_summary_has_the_columns_of_the_contract(tmp_path: Path) -> None:
+    assert make_report(tmp_path).summary.read_text().splitlines()[0] == SUMMARY_COLUMNS
+
+
+def test_virtual_row_has_modelled_values_and_no_measured_ones(tmp_path: Path) -> None:
+    row = rows_of(make_report(tmp_path).summary)[TWIN]
+    assert row["source"] == "virtual"
+    assert (row["instructions"], row["cycles_modelled"], row["latency_ms_modelled"]) == ("5000000", "4320000", "20")
+    assert float(row["energy_mj_modelled"]) == pytest.approx(0.9 * 20.0)  # W * ms = mJ
+    for measured in ("latency_ms", "latency_ms_2sigma", "energy_mj", "energy_mj_2sigma"):
+        assert row[measured] == ""
+
+
+def test_hardware_row_has_mean_and_two_sigma_and_nothing_modelled(tmp_path: Path) -> None:
+    row = rows_of(make_report(tmp_path).summary)[BOARD]
+    assert (row["source"], row["n"], row["latency_ms"], row["latency_ms_2sigma"]) == ("hardware", "3", "11", "2")
+    for absent in ("instructions", "cycles_modelled", "cycles_zero_wait", "latency_ms_modelled", "energy_mj_modelled"):
+        assert row[absent] == ""
+
+
+def test_two_sigma_is_that_of_the_definition() -> None:
+    values = [3.0, 5.0, 8.5, 1.25]
+    mean = sum(values) / 4
+    sigma = math.sqrt(sum((value - mean) ** 2 for value in values) / 3)
+    found = spread(values)
+    assert found is not None
+    assert found.mean == pytest.approx(mean)
+    assert found.two_sigma == pytest.approx(2 * sigma)
+
+
+def test_single_measurement_has_no_spread() -> None:
+    found = spread([7.0])
+    assert found is not None
+    assert (found.mean, found.two_sigma) == (7.0, None)
+    assert spread([]) is None
+
+
+def test_every_row_of_every_file_says_where_it_comes_from(tmp_path: Path) -> None:
+    report = make_report(tmp_path)
+    for path in (report.latency, report.energy, report.layers):
+        for board, row in rows_of(path).items():
+            assert row["experiment"] == "kws_dscnn_s"
+            assert row["source"] == {TWIN: "virtual", BOARD: "hardware"}[board]
+            assert row["clock_hz"] == {TWIN: "216000000", BOARD: "480000000"}[board]
+            assert (row["runtime"], row["n"]) == ("aot", {TWIN: "2", BOARD: "3"}[board])
+
+
+def test_layers_of_all_boards_are_kept_with_their_values(tmp_path: Path) -> None:
+    row = rows_of(make_report(tmp_path).layers)[TWIN]
+    assert (row["index"], row["op"], row["name"], row["instructions"]) == ("0", "CONV_2D", "a,<b>", "17")
+
+
+@pytest.mark.parametrize(("key", "allowed"), [("size_bytes", 63_600), ("peak_bytes", 51_700), ("macs", 8_351_000)])
+def test_network_fits_up_to_its_budget_and_not_beyond(key: str, allowed: int, tmp_path: Path) -> None:
+    for excess, fits in ((0, "true"), (1, "false")):
+        folder = tmp_path / fits
+        folder.mkdir()
+        row = rows_of(make_report(folder, PLAN | {key: allowed + excess}).summary)[TWIN]
+        assert row["fits"] == fits
+
+
+def test_image_larger_than_the_flash_does_not_fit(tmp_path: Path) -> None:
+    assert rows_of(make_report(tmp_path, flash_used=2_000_001).summary)[TWIN]["fits"] == "false"
+    assert fits_memory({"regions": {"ram": {"used_bytes": 5, "size_bytes": 5}}})
+
+
+def test_table_shows_the_figures_and_says_what_is_virtual(tmp_path: Path) -> None:
+    text = make_report(tmp_path).table.read_text()
+    for part in (
+        "93.75 % of 640 test examples",
+        "pruned from 56,000,000 MACs",
+        "60,000 B",
+        "63,600 B",
+        "8,000,000",
+        "5,000,000",
+        "4,320,000",
+    ):
+        assert part in text
+    for part in ("20.000", "18.000", "11.000 ± 2.000", "source virtual: instructions counted on a QEMU twin"):
+        assert part in text
+    assert "exceeded" not in text
+
+
+def test_page_shows_every_op_and_escapes_names(tmp_path: Path) -> None:
+    report = make_report(tmp_path)
+    page = report.page.read_text()
+    assert "0 CONV_2D a,&lt;b&gt;" in page
+    assert "a,<b>" not in page
+    assert "17 (100.0 %)" in page
+    assert f"{TWIN} (virtual): instructions per op" in page
+    assert (report.figures / f"layers_{TWIN}.svg").read_text() in page
+
+
+def test_bars_are_as_long_as_their_share_of_the_largest() -> None:
+    rows = [
+        {"index": str(index), "op": "ADD", "name": "x", "cycles": str(value)} for index, value in enumerate((50, 200))
+    ]
+    root = ElementTree.fromstring(layer_chart("t & t", rows, "cycles"))
+    first, second = (float(bar.get("width")) for bar in root.iter("{http://www.w3.org/2000/svg}rect"))
+    assert second == 4 * first > 0
+
+
+def test_table_names_the_excess(tmp_path: Path) -> None:
+    assert "exceeded by 300 B" in make_report(tmp_path, PLAN | {"peak_bytes": 52_000}).table.read_text()
+
+
+def test_same_inputs_give_the_same_bytes(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    one, two = make_report(tmp_path / "one"), make_report(tmp_path / "two")
+    for field in ("summary", "latency", "energy", "layers", "table"):
+        assert getattr(one, field).read_bytes() == getattr(two, field).read_bytes()
+
+
+def test_missing_value_names_the_file_and_the_key(tmp_path: Path) -> None:
+    with pytest.raises(StageError, match="plan.json: no key 'macs'"):
+        make_report(tmp_path, {key: value for key, value in PLAN.items() if key != "macs"})
