@@ -31,7 +31,7 @@ def findings(root: Path, cache_root: Path, steps: Mapping[str, Step], install: M
     for package in sorted({package for step in steps.values() for package in step.stage.packages}):
         version = package_version(package)
         yield Finding(f"package {package}", version or "not installed", "" if version else f"pip install {package}")
-    programs = {program for step in steps.values() for program in step.stage.programs}
+    programs = {program for step in steps.values() for program in (*step.stage.programs, *step.stage.twin_programs)}
     for program in sorted(programs | install.keys()):
         version = program_version(program)
         fix = "" if version else install.get(program, f"install {program} or add it to PATH")

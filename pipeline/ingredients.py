@@ -53,7 +53,7 @@ def ingredients_of(
             found[f"input.{artifact}{suffix}"] = entries[maker].digest(artifact)
     for package in stage.packages:
         found[f"version.{package}"] = package_version(package) or _ABSENT
-    for program in (*stage.programs, *stage.optional_programs):
+    for program in (*stage.programs_for(node.target), *stage.optional_programs):
         found[f"version.{program}"] = program_version(program) or _ABSENT
     return found
 

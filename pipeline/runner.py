@@ -187,7 +187,7 @@ class Runner:
                 stage = self.dag.stage(forecast.node)
                 for package in stage.packages:
                     required_package(package, str(forecast.node))
-                for program in stage.programs:
+                for program in stage.programs_for(forecast.node.target):
                     required_program(program, str(forecast.node), self.project.programs)
 
     def _bring_up_to_date(self, node: Node, sources: Mapping[Node, Entry]) -> Outcome:

@@ -93,6 +93,7 @@ class Stage:
     function: Callable[..., Any]
     packages: tuple[str, ...]
     programs: tuple[str, ...]
+    twin_programs: tuple[str, ...]
     optional_programs: tuple[str, ...]
     sources: tuple[str, ...]
     touches_hardware: bool
@@ -105,12 +106,18 @@ class Stage:
     def fans_out(self) -> bool:
         return bool(self.handed_in & {"board", "target"})
 
+    def programs_for(self, target: Target | None) -> tuple[str, ...]:
+        """Executables without which the step cannot work on `target`."""
+        on_twin = target is not None and target.source == "virtual"
+        return self.programs + (self.twin_programs if on_twin else ())
+
 
 def stage(
     name: str,
     *,
     packages: tuple[str, ...] = (),
     programs: tuple[str, ...] = (),
+    twin_programs: tuple[str, ...] = (),
     optional_programs: tuple[str, ...] = (),
     sources: tuple[str, ...] = (),
     touches_hardware: bool = False,
@@ -118,7 +125,8 @@ def stage(
     """Declare a step.
 
     packages           Python distributions whose versions enter the cache key ('torch')
-    programs           executables whose versions enter the cache key ('qemu-system-arm')
+    programs           executables whose versions enter the cache key ('arm-none-eabi-gcc')
+    twin_programs      the same, but needed for virtual targets only ('qemu-system-arm')
     optional_programs  the same, but the step makes do without them
     sources            files or folders, beside the imported modules, that enter the key ('boards/{board}')
     """
@@ -142,6 +150,7 @@ def stage(
             function=function,
             packages=packages,
             programs=programs,
+            twin_programs=twin_programs,
             optional_programs=optional_programs,
             sources=sources,
             touches_hardware=touches_hardware,

@@ -12,6 +12,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from pipeline.dag import load_steps
+from pipeline.stage import Stage
+
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = ("pipeline", "stages", "boards", "hil", "data")
 STEPS = ("prepare", "prune", "qat", "export", "firmware", "flash", "measure", "report")
@@ -99,12 +102,14 @@ def test_each_room_has_a_short_readme(room):
     assert 5 <= len((ROOT / room / "README.md").read_text().splitlines()) <= 60
 
 
-def test_every_program_a_step_needs_is_installed_by_make_and_named_in_pipeline_yaml():
-    from pipeline.dag import load_steps
+def every_program(stage: Stage) -> tuple[str, ...]:
+    return (*stage.programs, *stage.twin_programs, *stage.optional_programs)
 
+
+def test_every_program_a_step_needs_is_installed_by_make_and_named_in_pipeline_yaml():
     document = yaml.safe_load((ROOT / "pipeline.yaml").read_text())
     steps = load_steps(document["steps"])
-    needed = {name for step in steps.values() for name in (*step.stage.programs, *step.stage.optional_programs)}
+    needed = {name for step in steps.values() for name in every_program(step.stage)}
     by_make = set(re.findall(r"([\w-]+):[\w-]+(?= \\\n|\n)", (ROOT / "Makefile").read_text().split(".PHONY")[0]))
     assert needed <= by_make
     assert needed <= document["programs"].keys()

@@ -28,6 +28,7 @@ class Flashed:
     "flash",
     touches_hardware=True,
     packages=("pyserial", "mbed-tools"),
+    twin_programs=("qemu-system-arm",),
     sources=("boards/{board}/board.yaml",),
 )
 def run(

@@ -23,32 +23,9 @@ from torch import fx, nn
 from torch.fx.passes.shape_prop import ShapeProp
 
 from pipeline.errors import StageError
-from stages.graph.graph import (
-    Activation,
-    ActivationOptions,
-    ConvOptions,
-    Graph,
-    NoOptions,
-    Op,
-    Padding,
-    PoolOptions,
-    SoftmaxOptions,
-    Tensor,
-)
-from stages.graph.groups import channel_groups
-
-Pads = tuple[int, int, int, int]  # top, bottom, left, right
-NO_PADS: Pads = (0, 0, 0, 0)
-
-
-@dataclass(frozen=True)
-class TracedLayer:
-    """Which torch modules became an op that has weights."""
-
-    op: int  # index into the graph's ops
-    weight: str  # path of the Conv2d or Linear
-    norm: str | None  # path of the folded batch normalisation
-    node: str  # fx node that delivers the layer's result, activation included
+from stages.graph.graph import ActivationOptions, ConvOptions, Graph, Op, Options, Padding, PoolOptions, SoftmaxOptions
+from stages.graph.padding import NO_PADS, Pads, same_pads
+from stages.graph.torch_builder import GraphBuilder, TracedLayer
 
 
 @dataclass(frozen=True)
@@ -69,18 +46,6 @@ class _Value:
     flattened: tuple[int, int, int] | None = None  # H, W, C of a map that torch flattens as CHW, we as HWC
 
 
-def same_pads(
-    size: tuple[int, int], kernel: tuple[int, int], stride: tuple[int, int], dilation: tuple[int, int]
-) -> Pads:
-    """Zeros that TensorFlow's 'same' adds: output = ceil(size / stride), the odd one at the bottom and right."""
-    pads: list[int] = []
-    for length, taps, step, spread in zip(size, kernel, stride, dilation, strict=True):
-        reach = (taps - 1) * spread + 1
-        total = max((-(-length // step) - 1) * step + reach - length, 0)
-        pads += [total // 2, total - total // 2]
-    return pads[0], pads[1], pads[2], pads[3]
-
-
 def graph_from_torch(net: nn.Module, input_shape_hwc: tuple[int, int, int], *, softmax: bool = True) -> Graph:
     """The network as a Graph of float32 tensors; `softmax` appends a SOFTMAX to the logits."""
     return trace(net, input_shape_hwc, softmax=softmax).graph
@@ -89,77 +54,68 @@ def graph_from_torch(net: nn.Module, input_shape_hwc: tuple[int, int, int], *, s
 def trace(net: nn.Module, input_shape_hwc: tuple[int, int, int], *, softmax: bool = True) -> TorchTrace:
     """The network as a Graph, together with the modules that each op came from."""
     height, width, channels = input_shape_hwc
+    was_training = net.training
+    x = torch.zeros(1, channels, height, width, dtype=next(net.parameters()).dtype)
     try:
         module = fx.symbolic_trace(net)
-    except Exception as error:
-        raise StageError(
-            f"{type(net).__name__}: torch.fx cannot trace it ({error}); avoid data-dependent control flow"
-        ) from error
-    was_training = module.training
-    first = next(net.parameters())
-    try:
         with torch.no_grad():
             # In eval mode, so that the shape pass leaves the running statistics alone.
-            ShapeProp(module.eval()).propagate(torch.zeros(1, channels, height, width, dtype=first.dtype))
+            ShapeProp(module.eval()).propagate(x)
+    except Exception as error:
+        raise StageError(
+            f"{type(net).__name__}: torch.fx cannot trace it for input {input_shape_hwc} ({error}); "
+            f"avoid data-dependent control flow and check the input shape"
+        ) from error
     finally:
-        module.train(was_training)
-    builder = _Builder(module)
+        net.train(was_training)
+    walk = _Walk(module)
     for node in module.graph.nodes:
-        builder.visit(node)
-    return builder.finish(softmax)
+        walk.visit(node)
+    return walk.finish(softmax)
 
 
-class _Builder:
-    """Walks the fx nodes in order and collects ops and tensors."""
+class _Walk:
+    """Goes through the fx nodes in order and tells the builder what they mean."""
 
     def __init__(self, module: fx.GraphModule) -> None:
         self.module = module
         self.modules = dict(module.named_modules())
-        self.tensors: list[Tensor] = []
-        self.ops: list[Op] = []
-        self.layers: list[TracedLayer] = []
+        self.build = GraphBuilder()
         self.values: dict[fx.Node, _Value] = {}
         self.inputs: list[int] = []
         self.outputs: list[int] = []
 
-    # --- the walk
-
     def visit(self, node: fx.Node) -> None:
         if node.op == "placeholder":
-            self.values[node] = _Value(self.add_tensor(node.name, nhwc(node)))
+            self.values[node] = _Value(self.build.tensor(node.name, nhwc(node)))
             self.inputs.append(self.values[node].tensor)
         elif node.op == "output":
             self.outputs = [self.plain(value, node) for value in node.all_input_nodes]
         elif node.op in ("call_module", "call_function", "call_method"):
-            self.values[node] = self.handler(node)(node)
+            self.values[node] = self.handler(node)(self, node)
         else:
             raise self.unsupported(node)
 
-    def handler(self, node: fx.Node) -> Callable[[fx.Node], _Value]:
+    def handler(self, node: fx.Node) -> Callable[[_Walk, fx.Node], _Value]:
         key = type(self.modules[str(node.target)]) if node.op == "call_module" else node.target
         for keys, handle in _HANDLERS.items():
             if key in keys:
-                return lambda found: handle(self, found)
+                return handle
         raise self.unsupported(node)
 
     def finish(self, softmax: bool) -> TorchTrace:
+        outputs = tuple(self.outputs)
         if softmax:
-            logits = self.outputs[0]
-            scores = self.add_tensor("softmax", self.tensors[logits].shape)
-            self.ops.append(Op("SOFTMAX", "softmax", (logits,), (scores,), SoftmaxOptions()))
-            self.outputs = [scores]
-        groups = channel_groups(self.tensors, self.ops, self.inputs, self.outputs)
-        tensors = tuple(_in_float32(replace(t, group=group)) for t, group in zip(self.tensors, groups, strict=True))
-        graph = Graph(tensors, tuple(self.ops), tuple(self.inputs), tuple(self.outputs))
-        return TorchTrace(graph, tuple(self.layers), self.module)
-
-    # --- layers
+            shape = self.build.tensors[outputs[0]].shape
+            outputs = (self.build.op("SOFTMAX", "softmax", (outputs[0],), shape, SoftmaxOptions()),)
+        graph = self.build.graph(tuple(self.inputs), outputs)
+        return TorchTrace(graph, tuple(self.build.layers), self.module)
 
     def convolution(self, node: fx.Node) -> _Value:
         conv = self.modules[str(node.target)]
         assert isinstance(conv, nn.Conv2d)
         source = self.source(node)
-        size = self.tensors[source.tensor].shape[1:3]
+        size = self.build.tensors[source.tensor].shape[1:3]
         kernel, stride, dilation = _pair(conv.kernel_size), _pair(conv.stride), _pair(conv.dilation)
         if conv.padding == "same":
             own = same_pads((size[0], size[1]), kernel, stride, dilation)
@@ -181,7 +137,7 @@ class _Builder:
         if conv.padding_mode != "zeros":
             raise self.unsupported(node, f"padding mode {conv.padding_mode!r}, needed 'zeros'")
         options = ConvOptions(stride, padding, dilation, "none", multiplier)
-        return self.weighted(node, kind, source.tensor, filters, conv.bias, options)
+        return self.weighted(node, kind, source.tensor, filters, options)
 
     def linear(self, node: fx.Node) -> _Value:
         layer = self.modules[str(node.target)]
@@ -192,61 +148,37 @@ class _Builder:
             height, width, channels = source.flattened
             by_map = weight.reshape(-1, channels, height, width)
             weight = by_map.transpose(0, 2, 3, 1).reshape(weight.shape)
-        return self.weighted(node, "FULLY_CONNECTED", source.tensor, weight, layer.bias, ActivationOptions())
+        return self.weighted(node, "FULLY_CONNECTED", source.tensor, weight, ActivationOptions())
 
-    def weighted(
-        self,
-        node: fx.Node,
-        kind: str,
-        source: int,
-        filters: np.ndarray,
-        bias: Any,
-        options: ConvOptions | ActivationOptions,
-    ) -> _Value:
+    def weighted(self, node: fx.Node, kind: str, source: int, filters: np.ndarray, options: Options) -> _Value:
         path = str(node.target)
         name = path.removesuffix(".conv")
-        channels = filters.shape[3] if kind == "DEPTHWISE_CONV_2D" else filters.shape[0]
-        offset = np.zeros(channels) if bias is None else _array(bias)
-        constants = (
-            self.add_tensor(f"{name}.weight", filters.shape, filters),
-            self.add_tensor(f"{name}.bias", offset.shape, offset),
-        )
-        output = self.add_tensor(name, nhwc(node))
-        self.layers.append(TracedLayer(len(self.ops), path, None, node.name))
-        self.ops.append(Op(kind, name, (source, *constants), (output,), options))
-        return _Value(output)
+        bias: Any = self.modules[path].bias
+        op = Op(kind, name, (source,), (self.build.tensor(name, nhwc(node)),), options)
+        layer = TracedLayer(-1, path, None, node.name)
+        return _Value(self.build.weighted_op(layer, op, filters, None if bias is None else _array(bias)))
 
     def norm(self, node: fx.Node) -> _Value:
         norm = self.modules[str(node.target)]
         assert isinstance(norm, nn.BatchNorm1d | nn.BatchNorm2d)
-        value, layer = self.fusable(node)
-        if layer is None or layer.norm is not None or norm.running_var is None or norm.running_mean is None:
-            raise self.unsupported(node, "not directly behind a convolution or linear layer of its own")
-        op = self.ops[layer.op]
+        value = self.fusable(node)
+        layer = self.build.layer_of(value.tensor)
+        is_linear = self.build.activation_of(value.tensor) == "none" and value.pads == NO_PADS
+        if layer is None or layer.norm is not None or not is_linear or norm.running_var is None:
+            raise self.unsupported(node, "not directly behind a convolution or linear layer, where it could be folded")
         scale = 1.0 / np.sqrt(_array(norm.running_var) + norm.eps)
-        shift = -_array(norm.running_mean) * scale
+        shift = -_array(norm.running_mean) * scale  # type: ignore[arg-type]
         if norm.weight is not None:
             gamma, beta = _array(norm.weight), _array(norm.bias)
             scale, shift = scale * gamma, shift * gamma + beta
-        filters, bias = self.tensors[op.inputs[1]], self.tensors[op.inputs[2]]
-        assert filters.data is not None and bias.data is not None
-        per_output = scale if op.kind == "DEPTHWISE_CONV_2D" else scale.reshape(-1, *[1] * (filters.data.ndim - 1))
-        self.tensors[op.inputs[1]] = replace(filters, data=filters.data * per_output)
-        self.tensors[op.inputs[2]] = replace(bias, data=bias.data * scale + shift)
-        self.layers[self.layers.index(layer)] = replace(layer, norm=str(node.target), node=node.name)
+        self.build.fold(layer, scale, shift, str(node.target), node.name)
         return value
 
     def activation(self, node: fx.Node) -> _Value:
-        kind: Activation = "relu6" if _is_relu6(node, self.modules) else "relu"
-        value, layer = self.fusable(node)
-        index = next((i for i, op in enumerate(self.ops) if value.tensor in op.outputs), None)
-        op = None if index is None else self.ops[index]
-        if op is None or index is None or getattr(op.options, "activation", None) != "none":
+        value = self.fusable(node)
+        if self.build.activation_of(value.tensor) != "none":
             raise self.unsupported(node, "not directly behind an op that can take an activation")
-        assert not isinstance(op.options, NoOptions | SoftmaxOptions)
-        self.ops[index] = replace(op, options=replace(op.options, activation=kind))
-        if layer is not None:
-            self.layers[self.layers.index(layer)] = replace(layer, node=node.name)
+        self.build.fuse(value.tensor, "relu6" if _is_relu6(node, self.modules) else "relu", node.name)
         return value
 
     def pad(self, node: fx.Node) -> _Value:
@@ -268,7 +200,7 @@ class _Builder:
         pool = self.modules[str(node.target)]
         assert isinstance(pool, nn.AvgPool2d | nn.MaxPool2d)
         source = self.source(node)
-        size = self.tensors[source.tensor].shape[1:3]
+        size = self.build.tensors[source.tensor].shape[1:3]
         kernel, stride = _pair(pool.kernel_size), _pair(pool.stride)
         vertical, horizontal = _pair(pool.padding)
         padded = vertical or horizontal
@@ -298,7 +230,7 @@ class _Builder:
                 raise self.unsupported(node, f"mean over axes {axes}, needed height and width")
             keeps_map = bool(node.args[2] if len(node.args) > 2 else node.kwargs.get("keepdim", False))
         source = self.plain(node.args[0], node)
-        height, width, channels = self.tensors[source].shape[1:]
+        height, width, channels = self.build.tensors[source].shape[1:]
         options = PoolOptions((height, width), (height, width))
         pooled = self.emit(node, "AVERAGE_POOL_2D", (source,), (1, 1, 1, channels), options)
         return pooled if keeps_map else self.reshape(node, pooled.tensor)
@@ -310,20 +242,15 @@ class _Builder:
         return self.reshape(node, source)
 
     def reshape(self, node: fx.Node, source: int) -> _Value:
-        shape = self.tensors[source].shape
-        elements = int(np.prod(shape))
-        name = f"{_label(node)}.reshape"
-        target = self.add_tensor(f"{name}.shape", (2,), np.array([1, elements], np.int32))
-        output = self.add_tensor(name, (1, elements))
-        self.ops.append(Op("RESHAPE", name, (source, target), (output,)))
+        shape = self.build.tensors[source].shape
         flattened = (shape[1], shape[2], shape[3]) if len(shape) == 4 and shape[1] * shape[2] > 1 else None
-        return _Value(output, flattened=flattened)
+        return _Value(self.build.reshape(f"{_label(node)}.reshape", source), flattened=flattened)
 
     def add(self, node: fx.Node) -> _Value:
         if len(node.all_input_nodes) != 2 or len(node.args) != 2 or node.kwargs:
             raise self.unsupported(node, "not the sum of two tensors")
         summands = tuple(self.plain(value, node) for value in node.args)
-        shapes = [self.tensors[index].shape for index in summands]
+        shapes = [self.build.tensors[index].shape for index in summands]
         if shapes[0] != shapes[1]:
             raise self.unsupported(node, f"shapes {shapes[0]} and {shapes[1]}, needed equal ones")
         return self.emit(node, "ADD", summands, shapes[0], ActivationOptions())
@@ -331,19 +258,10 @@ class _Builder:
     def identity(self, node: fx.Node) -> _Value:
         return self.source(node)
 
-    # --- pieces
-
-    def emit(self, node: fx.Node, kind: str, inputs: tuple[int, ...], shape: tuple[int, ...], options: Any) -> _Value:
-        name = _label(node)
-        output = self.add_tensor(name, shape)
-        self.ops.append(Op(kind, name, inputs, (output,), options))
-        return _Value(output)
-
-    def add_tensor(self, name: str, shape: tuple[int, ...], data: np.ndarray | None = None) -> int:
-        """Weights stay float64 until `finish`, so that folding loses nothing."""
-        dtype = "int32" if data is not None and data.dtype == np.int32 else "float32"
-        self.tensors.append(Tensor(name, tuple(shape), dtype, data=data))  # type: ignore[arg-type]
-        return len(self.tensors) - 1
+    def emit(
+        self, node: fx.Node, kind: str, inputs: tuple[int, ...], shape: tuple[int, ...], options: Options
+    ) -> _Value:
+        return _Value(self.build.op(kind, _label(node), inputs, shape, options))
 
     def source(self, node: fx.Node) -> _Value:
         return self.values[node.all_input_nodes[0]]
@@ -354,14 +272,12 @@ class _Builder:
             raise self.unsupported(node, "its input is padded, which only a convolution can take in")
         return found.tensor
 
-    def fusable(self, node: fx.Node) -> tuple[_Value, TracedLayer | None]:
-        """The value that `node` may be fused into, and its layer: nobody else may read that value."""
-        before = node.all_input_nodes[0]
-        if len(before.users) != 1:
+    def fusable(self, node: fx.Node) -> _Value:
+        """The value that `node` may be fused into: nobody else may read it, under any of its names."""
+        value = self.values[node.all_input_nodes[0]]
+        if any(len(other.users) != 1 for other, known in self.values.items() if known.tensor == value.tensor):
             raise self.unsupported(node, "its input is also read elsewhere, so it cannot be fused")
-        value = self.values[before]
-        layers = (layer for layer in self.layers if value.tensor in self.ops[layer.op].outputs)
-        return value, next(layers, None)
+        return value
 
     def padding_of(self, node: fx.Node, pads: tuple[int, ...], same: Pads) -> Padding:
         if tuple(pads) == same:
@@ -385,12 +301,6 @@ def nhwc(node: fx.Node) -> tuple[int, ...]:
     return (shape[0], shape[2], shape[3], shape[1]) if len(shape) == 4 else shape
 
 
-def _in_float32(tensor: Tensor) -> Tensor:
-    if tensor.data is None or tensor.dtype != "float32":
-        return tensor
-    return replace(tensor, data=np.ascontiguousarray(tensor.data, dtype=np.float32))
-
-
 def _label(node: fx.Node) -> str:
     return str(node.target) if node.op == "call_module" else node.name
 
@@ -409,15 +319,15 @@ def _is_relu6(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
     return node.target is F.relu6
 
 
-_HANDLERS: dict[tuple[Any, ...], Callable[[_Builder, fx.Node], _Value]] = {
-    (nn.Conv2d,): _Builder.convolution,
-    (nn.Linear,): _Builder.linear,
-    (nn.BatchNorm2d, nn.BatchNorm1d): _Builder.norm,
-    (nn.ReLU, nn.ReLU6, F.relu, F.relu6, torch.relu, "relu"): _Builder.activation,
-    (nn.ZeroPad2d, F.pad): _Builder.pad,
-    (nn.AvgPool2d, nn.MaxPool2d): _Builder.pool,
-    (nn.AdaptiveAvgPool2d, F.adaptive_avg_pool2d, torch.mean, "mean"): _Builder.global_pool,
-    (nn.Flatten, torch.flatten, "flatten"): _Builder.flatten,
-    (operator.add, operator.iadd, torch.add, "add"): _Builder.add,
-    (nn.Identity, nn.Dropout, nn.Dropout2d, F.dropout, "contiguous"): _Builder.identity,
+_HANDLERS: dict[tuple[Any, ...], Callable[[_Walk, fx.Node], _Value]] = {
+    (nn.Conv2d,): _Walk.convolution,
+    (nn.Linear,): _Walk.linear,
+    (nn.BatchNorm2d, nn.BatchNorm1d): _Walk.norm,
+    (nn.ReLU, nn.ReLU6, F.relu, F.relu6, torch.relu, "relu"): _Walk.activation,
+    (nn.ZeroPad2d, F.pad): _Walk.pad,
+    (nn.AvgPool2d, nn.MaxPool2d): _Walk.pool,
+    (nn.AdaptiveAvgPool2d, F.adaptive_avg_pool2d, torch.mean, "mean"): _Walk.global_pool,
+    (nn.Flatten, torch.flatten, "flatten"): _Walk.flatten,
+    (operator.add, operator.iadd, torch.add, "add"): _Walk.add,
+    (nn.Identity, nn.Dropout, nn.Dropout2d, F.dropout, "contiguous"): _Walk.identity,
 }

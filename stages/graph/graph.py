@@ -1,7 +1,7 @@
 """The network as ops and tensors: what the pruner, the exporter, the scheduler and the firmware compiler all read.
 
 Activations are NHWC with batch 1, as on the device. Ops carry the names and the conventions of TensorFlow Lite: padding
-'same' or 'valid', filters OHWI (CONV_2D), 1HWC (DEPTHWISE_CONV_2D) and OI (FULLY_CONNECTED), batch normalisation folded,
+'same' or 'valid', filters OHWI (CONV_2D), 1HWC (DEPTHWISE_CONV_2D), OI (FULLY_CONNECTED), batch normalisation folded,
 ReLU fused. A graph made from a torch network holds float32 tensors, one read from a .tflite int8 ones.
 """
 

@@ -37,7 +37,8 @@ class Measured:
     "measure",
     touches_hardware=True,
     packages=("pyserial", "numpy", "capstone", "pyelftools"),
-    programs=("qemu-system-arm",),  # a C compiler is used where there is one
+    twin_programs=("qemu-system-arm",),
+    optional_programs=("gcc",),  # builds the profiler; without it there are instructions but no modelled cycles
     sources=("boards/{board}/board.yaml", "hil/virtual/plugin"),
 )
 def run(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from stages.graph.from_torch import same_pads
+from stages.graph.padding import same_pads
 
 
 class ConvNormRelu(nn.Module):

@@ -20,7 +20,9 @@ class Prepared:
     dataset: Path  # source, classes, counts, shapes, standardisation, provenance; JSON
 
 
-@stage("prepare", packages=("torch", "torchaudio", "numpy"), programs=("espeak-ng",), sources=("data/manifests",))
+@stage(
+    "prepare", packages=("torch", "torchaudio", "numpy"), optional_programs=("espeak-ng",), sources=("data/manifests",)
+)
 def run(*, config: PrepareConfig, data: DataConfig, out_dir: Path, progress: Progress) -> Prepared:
     from stages.prepare.dataset import featurised, save_arrays
     from stages.prepare.source import open_corpus

@@ -56,6 +56,10 @@ def find_channels(net: nn.Module, input_shape: tuple[int, int, int]) -> Channels
     layers = tuple(_layer(traced, number) for number in range(len(traced.layers)))
     widths: dict[int, int] = {}
     for layer in layers:
+        if sum(other.weight == layer.weight for other in layers) > 1:
+            raise StageError(
+                f"{layer.weight}: used more than once, which cannot be pruned; give each use its own layer"
+            )
         module = net.get_submodule(layer.weight)
         if layer.group_out is not None:
             channels = module.out_channels if isinstance(module, nn.Conv2d) else module.out_features

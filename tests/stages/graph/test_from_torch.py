@@ -8,8 +8,9 @@ import torch
 from torch import nn
 
 from pipeline.errors import StageError
-from stages.graph.from_torch import graph_from_torch, same_pads, trace
+from stages.graph.from_torch import graph_from_torch, trace
 from stages.graph.graph import ActivationOptions, ConvOptions, Graph, PoolOptions
+from stages.graph.padding import same_pads
 from stages.nets.config import NetworkConfig
 from stages.nets.registry import build
 
@@ -224,6 +225,46 @@ def test_a_layer_that_cannot_be_expressed_is_refused_by_its_path(layer, sentence
         graph_from_torch(net, SHAPE)
 
 
+@pytest.mark.parametrize(
+    "order, sentence",
+    [
+        ("conv relu norm", r"norm \(BatchNorm2d\): not directly behind"),
+        ("conv norm norm", r"norm \(BatchNorm2d\): not directly behind"),
+        ("conv pad norm", r"norm \(BatchNorm2d\): not directly behind"),
+        ("conv relu relu", r"relu \(ReLU\): not directly behind an op that can take an activation"),
+        ("norm conv", r"norm \(BatchNorm2d\): not directly behind"),
+    ],
+)
+def test_what_cannot_be_folded_is_refused(order, sentence):
+    class Ordered(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.norm, self.relu = nn.Conv2d(2, 2, 1), nn.BatchNorm2d(2), nn.ReLU()
+            self.pad = nn.ZeroPad2d(1)
+
+        def forward(self, x):
+            for name in order.split():
+                x = getattr(self, name)(x)
+            return x
+
+    with pytest.raises(StageError, match=sentence):
+        graph_from_torch(Ordered(), SHAPE)
+
+
+def test_a_value_with_two_readers_is_not_fused_even_behind_a_dropout():
+    class Forked(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.dropout, self.relu = nn.Conv2d(2, 2, 1), nn.Dropout(), nn.ReLU()
+
+        def forward(self, x):
+            x = self.conv(x)
+            return x + self.relu(self.dropout(x))
+
+    with pytest.raises(StageError, match=r"relu \(ReLU\): its input is also read elsewhere"):
+        graph_from_torch(Forked(), SHAPE)
+
+
 def test_a_forward_that_cannot_be_traced_is_refused():
     class Branching(MeanHead):
         def forward(self, x):
@@ -231,3 +272,5 @@ def test_a_forward_that_cannot_be_traced_is_refused():
 
     with pytest.raises(StageError, match="Branching: torch.fx cannot trace it"):
         graph_from_torch(Branching(), SHAPE)
+    with pytest.raises(StageError, match=r"MeanHead: torch.fx cannot trace it for input \(9, 6, 3\)"):
+        graph_from_torch(MeanHead(), (9, 6, 3))

@@ -20,13 +20,14 @@ from pipeline.errors import HardwareAbsent, StageError
 from pipeline.stage import Target, read_json, write_json
 from stages.graph.resources import resources
 from stages.measure.golden import Golden, check_output, read_golden
-from stages.measure.modelled import memory_model
+from stages.measure.modelled import memory_model, profile_network
 from stages.measure.rows import op_macs
 from stages.measure.session import OpenLink, measure_device
 from stages.measure.stage import MeasureConfig, Measured, run
 
 BOARD = "nucleo_f767zi"
 RUNS = 3
+MARK = 12  # instructions of the mark between two ops, which the two ways of counting cut differently
 LAYER_COLUMNS = (
     "index,op,name,kernel,macs,instructions,cycles_modelled,cycles_zero_wait,cycles,arena_live_bytes"  # a contract
 )
@@ -118,6 +119,14 @@ def test_conv_is_modelled_by_its_macs(measured: Measured) -> None:
     conv = rows_of(measured.device_layers)[0]
     assert int(conv["macs"]) == 6 * 6 * 5 * 9
     assert int(conv["instructions"]) > int(conv["macs"]) / 2
+
+
+def test_plugin_and_twin_count_the_same_instructions_per_op(flashed, measured: Measured) -> None:
+    network_input = read_golden(flashed.golden).inputs[0].tobytes()
+    profile = profile_network(flashed.firmware.twin, network_input, load_board(BOARD))
+    assert profile is not None
+    for op, row in zip(profile, rows_of(measured.device_layers), strict=True):
+        assert abs(op.instructions - int(row["instructions"])) <= MARK
 
 
 def test_same_inputs_give_the_same_bytes(flashed, measured: Measured, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from pipeline.errors import StageError
 from stages.nets.config import NetworkConfig
 from stages.nets.registry import build
 from stages.prune.channels import find_channels, saliences
@@ -128,6 +129,35 @@ def test_salience_is_the_largest_gamma_of_the_group_and_the_norm_of_a_linear_lay
     found = saliences(net, channels)
     assert found[0].tolist() == [2.0, 3.0, 0.0, 0.5, 0.25, 1.0]
     assert found[3].tolist() == pytest.approx([0.5 * 40**0.5] * 7)
+
+
+@pytest.mark.parametrize(
+    "layers, sentence",
+    [
+        ({"twice": nn.Conv2d(2, 2, 1)}, "twice: used more than once"),
+        ({"norm": nn.BatchNorm2d(2, affine=False)}, "norm: batch normalisation without gamma has no salience"),
+        ({"multiplied": nn.Conv2d(2, 4, 1, groups=2)}, "multiplied: 4 channels tied to 2; cannot be pruned"),
+    ],
+)
+def test_layers_that_cannot_be_pruned_are_refused(layers, sentence):
+    class Odd(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = nn.Conv2d(2, 2, 1), nn.Identity()
+            for name, layer in layers.items():
+                self.add_module(name, layer)
+
+        def forward(self, x):
+            x = self.first(x)
+            for name in layers:
+                x = getattr(self, name)(x)
+                x = getattr(self, name)(x) if name == "twice" else x
+            return self.last(x)
+
+    net = Odd()
+    net.last = nn.Conv2d(4 if "multiplied" in layers else 2, 3, 1)
+    with pytest.raises(StageError, match=sentence):
+        find_channels(net, SHAPE)
 
 
 def test_equal_saliences_keep_exactly_as_many_channels_as_asked():
