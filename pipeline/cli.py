@@ -292,7 +292,7 @@ def _print_result(runner: Runner, outcomes: Sequence[Outcome], as_json: bool) ->
             "experiment": runner.experiment.name,
             "quick": runner.experiment.quick,
             "steps": [_step_record(outcome) for outcome in outcomes],
-            "rows": list(csv.DictReader(rows.open())) if rows is not None else [],
+            "rows": list(csv.DictReader(rows.read_text().splitlines())) if rows is not None else [],
         }
     )
 

@@ -1,0 +1,147 @@
+"""The whole pipeline on a small corpus, through the command line: data to numbers on both virtual twins."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+BOARDS = ("nucleo_f767zi", "nucleo_h743zi2")
+# Small enough for a minute; wide enough that the pruner has to work before every budget holds.
+SMALL = {
+    "data.voices": "12", "data.prosodies": "2", "data.copies": "1", "network.width": "90", "prune.epochs": "4",
+    "prune.start_step": "0", "prune.update_every": "1", "prune.rate": "16", "qat.epochs": "1",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """A copy of pipeline.yaml in a folder of its own: cache and runs land there."""
+
+    folder: Path
+
+    def pipeline(self, *arguments: str, python: tuple[str, ...] = (), path: str | None = None, **settings: str):
+        overrides = [f"--set={key}={value}" for key, value in {**SMALL, **settings}.items()]
+        return subprocess.run(
+            [sys.executable, *python, "-m", "pipeline.cli", *arguments, *overrides],
+            cwd=self.folder,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "PATH": path or os.environ["PATH"]},
+            capture_output=True,
+            text=True,
+            timeout=280,
+        )
+
+    def file(self, name: str) -> Path:
+        return self.folder / "runs" / "kws_dscnn_s-quick" / name
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory) -> Workplace:
+    """A finished small run."""
+    place = Workplace(tmp_path_factory.mktemp("workplace"))
+    shutil.copy(ROOT / "pipeline.yaml", place.folder)
+    first = place.pipeline("run", "kws_dscnn_s", "--quick")
+    assert first.returncode == 0, first.stderr
+    assert "int8 accuracy" in first.stdout
+    assert all(board in first.stdout for board in BOARDS)
+    return place
+
+
+def statuses(result: subprocess.CompletedProcess[str]) -> dict[str, set[str]]:
+    assert result.returncode == 0, result.stderr
+    found: dict[str, set[str]] = {}
+    for step in json.loads(result.stdout)["steps"]:
+        found.setdefault(step["step"], set()).add(step["status"])
+    return found
+
+
+@pytest.mark.slow
+def test_all_budgets_hold_and_nothing_virtual_poses_as_measured(done):
+    rows = list(csv.DictReader(done.file("report/summary.csv").read_text().splitlines()))
+    assert [row["board"] for row in rows] == list(BOARDS)
+    for row in rows:
+        assert (row["source"], row["fits"], row["n"]) == ("virtual", "true", "30")
+        assert int(row["peak_bytes"]) <= 51_700 and int(row["size_bytes"]) <= 63_600 and int(row["macs"]) <= 8_351_000
+        assert int(row["instructions"]) > int(row["macs"])
+        assert float(row["latency_ms_modelled"]) == pytest.approx(
+            int(row["cycles_modelled"]) / int(row["clock_hz"]) * 1e3, rel=1e-6
+        )
+        assert row["latency_ms"] == row["energy_mj"] == row["latency_ms_2sigma"] == row["energy_mj_2sigma"] == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("board", BOARDS)
+def test_the_twin_gives_the_bytes_of_tflm_for_every_golden_input(done, board):
+    golden, seen = np.load(done.file("export/golden.npz")), np.load(done.file(f"measure-{board}/outputs.npz"))
+    assert len(golden["inputs"]) >= 30
+    assert np.array_equal(golden["inputs"].reshape(seen["inputs"].shape), seen["inputs"])
+    assert np.array_equal(golden["outputs"].reshape(seen["outputs"].shape), seen["outputs"])
+
+
+@pytest.mark.slow
+def test_a_second_run_is_all_cached_and_does_not_import_torch(done):
+    again = done.pipeline("run", "kws_dscnn_s", "--quick", "--json", python=("-X", "importtime"))
+    assert set().union(*statuses(again).values()) == {"cached"}
+    imported = {
+        line.rpartition("|")[2].strip() for line in again.stderr.splitlines() if line.startswith("import time:")
+    }
+    assert "pipeline.runner" in imported
+    assert imported.isdisjoint({"torch", "numpy", "pandas", "tensorflow", "tflite_micro", "serial"})
+
+
+@pytest.mark.slow
+def test_a_changed_qat_setting_reruns_qat_and_what_follows_and_nothing_before(done):
+    changed = {"qat.epochs": "0"}
+    why = done.pipeline("why", "kws_dscnn_s", "qat", "--quick", **changed)
+    assert why.stdout == "config.epochs: 1 -> 0\n"
+    ran = statuses(done.pipeline("run", "kws_dscnn_s", "--quick", "--json", **changed))
+    assert (ran["prepare"], ran["prune"], ran["qat"], ran["export"]) == ({"cached"}, {"cached"}, {"ran"}, {"ran"})
+    back = done.pipeline("run", "kws_dscnn_s", "--quick", "--json")
+    assert set().union(*statuses(back).values()) == {"cached"}
+    assert done.pipeline("why", "kws_dscnn_s", "qat", "--quick").stdout == "config.epochs: 0 -> 1\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("program", ["arm-none-eabi-gcc", "qemu-system-arm"])
+def test_a_missing_tool_is_named_before_any_step_runs(done, tmp_path, program):
+    kept = [name for name in ("arm-none-eabi-gcc", "qemu-system-arm", "espeak-ng", "gcc") if name != program]
+    for name in kept:
+        (tmp_path / name).symlink_to(shutil.which(name) or name)
+    refused = done.pipeline("run", "kws_dscnn_s", "--quick", path=str(tmp_path), **{"data.seed": "99"})
+    assert refused.returncode == 1
+    last = refused.stderr.splitlines()[-1]
+    assert last.startswith(f"{program}: not found on PATH, needed by step ")
+    assert "; install it with: apt-get install --no-install-recommends " in last
+    assert "running" not in refused.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("setting", "sentence"),
+    [
+        ({"budget.size_bytes": "500B"}, "prune: budget.size_bytes: 500 B cannot be met"),
+        ({"budget.size_bytes": "-63.6KB"}, "budget.size_bytes: found '-63.6KB', needed a quantity above zero"),
+        ({"prune.rat": "1"}, "--set prune.rat=1: prune.rat: unknown key; did you mean 'rate'?"),
+    ],
+)
+def test_a_bad_budget_or_key_is_one_sentence_and_exit_code_2(done, setting, sentence):
+    refused = done.pipeline("run", "kws_dscnn_s", "--quick", **setting)
+    assert refused.returncode == 2
+    assert sentence in refused.stderr.splitlines()[-1]
+
+
+@pytest.mark.slow
+def test_without_quick_the_real_data_are_wanted_and_never_replaced(done):
+    refused = done.pipeline("run", "kws_dscnn_s")
+    assert refused.returncode == 1
+    last = refused.stderr.splitlines()[-1]
+    assert last.startswith("prepare: ") and "--quick" in last and "data.root" in last
