@@ -10,8 +10,9 @@ One update lowers theta by  rate * pi * clip(alpha_RES * dP_RES/dpi + alpha_TSK 
           with lambda = 1 / Uniform(0, 1); lambda chooses and does not scale.
   focus   when the peak was chosen, only the groups in the bottleneck move.
 
-Gradients use continuous widths, the budgets are tested with whole ones. The last update is cut short so that it just
-meets the budgets; then the multipliers rest and only the masks follow the saliences.
+Gradients use continuous widths, the budgets are tested with whole ones. An update that would take its objective below
+the budget is cut short so that it just meets it: P_RES is clipped at 0, and what was over-pruned never comes back. When
+all budgets hold, the multipliers rest and only the masks follow the saliences.
 """
 
 from __future__ import annotations
@@ -118,27 +119,28 @@ class WidthUpdate:
         if objective == "peak_bytes":
             gradient = gradient * (resource_gradient > 0)
         clipped = np.clip(gradient, 0, self.config.gradient_cap)
-        self._step(self.config.rate * clipped * np.exp(self.state.theta))
+        self._step(objective, self.config.rate * clipped * np.exp(self.state.theta))
         return objective, task_loss, resource_loss
 
-    def _step(self, decrease: np.ndarray) -> None:
-        """Lower theta by `decrease`, or by the part of it that just meets the budgets."""
+    def _step(self, objective: str, decrease: np.ndarray) -> None:
+        """Lower theta by `decrease`, or by the part of it that just meets the objective's budget."""
         start, lowest = self.state.theta, np.log(self.floor / self.full)
 
         def after(share: float) -> np.ndarray:
             return np.maximum(start - share * decrease, lowest)
 
-        def fits(share: float) -> bool:
-            return not exceeded(self.model.resources(self.widths(after(share))), self.budget)
+        def over_budget(share: float) -> list[str]:
+            return exceeded(self.model.resources(self.widths(after(share))), self.budget)
 
         enough = 1.0
-        if fits(enough):
+        if objective not in over_budget(enough):
             too_little = 0.0
             for _ in range(BISECTIONS):
                 middle = (too_little + enough) / 2
-                too_little, enough = (too_little, middle) if fits(middle) else (middle, enough)
-            self.state.reached = True
+                is_enough = objective not in over_budget(middle)
+                too_little, enough = (too_little, middle) if is_enough else (middle, enough)
         self.state.theta = after(enough)
+        self.state.reached = not over_budget(enough)
 
     def task_gradient(self, net: nn.Module, x: Tensor, y: Tensor) -> tuple[float, np.ndarray]:
         """P_TSK and its gradient by every multiplier, in eval mode: an update must not touch the running statistics."""

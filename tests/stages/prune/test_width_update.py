@@ -106,6 +106,18 @@ def test_pruning_ends_just_below_the_budgets(rule):
     assert [int(mask.sum()) for mask in pruning.state.masks] == list(widths)
 
 
+def test_no_objective_is_pruned_below_its_budget_for_its_own_sake():
+    # Rate 40 would halve every width in one update; size and MACs are then far below their budgets.
+    budget = BudgetConfig(peak_bytes="1MB", size_bytes="1800B", macs="400K")
+    net, pruning = pruning_of(budget=budget, rate=40.0)
+    while not pruning.state.reached:
+        moved = pruning.update(net, *batch())
+        if getattr(moved.resources, moved.objective) <= getattr(budget, moved.objective):
+            wider = [width + 1 for width in moved.widths]
+            assert getattr(pruning.model.resources(wider), moved.objective) > getattr(budget, moved.objective)
+    assert pruning.state.updates <= 3
+
+
 def test_after_the_budgets_are_met_only_masks_change_until_they_have_settled():
     net, pruning = pruning_of(budget=BudgetConfig(peak_bytes="1MB", size_bytes="1MB", macs="1G"), settle_updates=2)
     for expected in (False, False, True):
