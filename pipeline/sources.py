@@ -21,11 +21,18 @@ class SourceTree:
     """Our modules below `roots`; what was parsed once is remembered."""
 
     roots: tuple[Path, ...]
+    _files: dict[str, Path | None] = field(default_factory=dict)
     _imports: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _digests: dict[str, str] = field(default_factory=dict)
 
     def file_of(self, module: str) -> Path | None:
         """The file of a module of ours; None for everybody else's."""
+        if module not in self._files:
+            parent = module.rpartition(".")[0]
+            self._files[module] = None if parent and self.file_of(parent) is None else self._find(module)
+        return self._files[module]
+
+    def _find(self, module: str) -> Path | None:
         relative = Path(*module.split("."))
         for root in self.roots:
             for candidate in (root / relative.with_suffix(".py"), root / relative / "__init__.py"):
@@ -58,8 +65,8 @@ class SourceTree:
             assert file is not None
             tree = ast.parse(file.read_text(), filename=str(file))
             package = module if file.name == "__init__.py" else module.rpartition(".")[0]
-            names = _with_packages(_imported_names(tree, package))
-            self._imports[module] = tuple(sorted({name for name in names if self.file_of(name) is not None}))
+            names = set(_with_packages(_imported_names(tree, package)))
+            self._imports[module] = tuple(sorted(name for name in names if self.file_of(name) is not None))
         return self._imports[module]
 
 

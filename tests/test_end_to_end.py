@@ -29,16 +29,16 @@ class Workplace:
 
     folder: Path
 
-    def pipeline(self, *arguments: str, python: tuple[str, ...] = (), path: str | None = None, **settings: str):
+    def command(self, *arguments: str, python: tuple[str, ...] = (), **settings: str) -> list[str]:
         overrides = [f"--set={key}={value}" for key, value in {**SMALL, **settings}.items()]
-        return subprocess.run(
-            [sys.executable, *python, "-m", "pipeline.cli", *arguments, *overrides],
-            cwd=self.folder,
-            env={**os.environ, "PYTHONPATH": str(ROOT), "PATH": path or os.environ["PATH"]},
-            capture_output=True,
-            text=True,
-            timeout=280,
-        )
+        return [sys.executable, *python, "-m", "pipeline.cli", *arguments, *overrides]
+
+    def env(self, path: str | None = None) -> dict[str, str]:
+        return {**os.environ, "PYTHONPATH": str(ROOT), "PATH": path or os.environ["PATH"]}
+
+    def pipeline(self, *arguments: str, python: tuple[str, ...] = (), path: str | None = None, **settings: str):
+        command = self.command(*arguments, python=python, **settings)
+        return subprocess.run(command, cwd=self.folder, env=self.env(path), capture_output=True, text=True, timeout=280)
 
     def file(self, name: str) -> Path:
         return self.folder / "runs" / "kws_dscnn_s-quick" / name
@@ -108,6 +108,24 @@ def test_a_changed_qat_setting_reruns_qat_and_what_follows_and_nothing_before(do
     back = done.pipeline("run", "kws_dscnn_s", "--quick", "--json")
     assert set().union(*statuses(back).values()) == {"cached"}
     assert done.pipeline("why", "kws_dscnn_s", "qat", "--quick").stdout == "config.epochs: 0 -> 1\n"
+
+
+@pytest.mark.slow
+def test_kill_minus_nine_in_the_middle_of_training_changes_no_byte(done):
+    prune = ("run", "kws_dscnn_s", "--quick", "--only", "prune")
+    other = {"prune.seed": "1"}
+    with subprocess.Popen(
+        done.command(*prune, **other), cwd=done.folder, env=done.env(), stderr=subprocess.PIPE, text=True
+    ) as run:
+        assert run.stderr is not None
+        assert any("prune: epoch" in line for line in run.stderr)
+        run.kill()
+    continued = done.pipeline(*prune, **other)
+    assert (continued.returncode, ", resumed, " in continued.stderr) == (0, True), continued.stderr
+    undisturbed = done.pipeline(*prune, "--force", "prune", **other)
+    assert undisturbed.returncode == 0
+    assert "resumed" not in undisturbed.stderr
+    assert "gave other bytes" not in undisturbed.stderr
 
 
 @pytest.mark.slow
