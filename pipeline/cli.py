@@ -5,9 +5,6 @@ from __future__ import annotations
 import csv
 import dataclasses
 import errno
-import importlib
-import json
-import os
 import sys
 import time
 from collections.abc import Sequence
@@ -16,14 +13,17 @@ from typing import Annotated, Any
 
 import typer
 
+from pipeline import model_commands
+from pipeline.assembly import Wishes, cache_root, experiment_runner
 from pipeline.cache import Cache, remove_tree, tree_bytes
-from pipeline.config import Experiment, Project, load_experiment, load_project
-from pipeline.console import PlainReporter, RichReporter, reporter_for_stderr
-from pipeline.dag import build_dag, load_steps, section_models
-from pipeline.errors import ConfigError, DiskFull, HardwareAbsent, PipelineError
-from pipeline.executor import LocalExecutor, StepFailed
-from pipeline.runner import Outcome, Runner, Selection
-from pipeline.stage import Target
+from pipeline.config import load_experiment, load_project
+from pipeline.console import PlainReporter, reporter_for_stderr
+from pipeline.dag import load_steps, section_models
+from pipeline.errors import ConfigError, DiskFull, PipelineError
+from pipeline.executor import StepFailed
+from pipeline.options import CORES, AsJson, Boards, ExperimentName, Jobs, Quick, Settings, StepName, Virtual, chosen
+from pipeline.output import print_json, print_table
+from pipeline.runner import Outcome, Runner
 from pipeline.units import parse_bytes, parse_seconds
 
 app = typer.Typer(
@@ -35,26 +35,7 @@ app = typer.Typer(
 )
 
 
-@dataclasses.dataclass
-class _Globals:
-    file: Path = Path("pipeline.yaml")
-    debug: bool = False
-
-
-_globals = _Globals()
-
-ExperimentName = Annotated[str, typer.Argument(help="an experiment of pipeline.yaml; see: pipeline list")]
-StepName = Annotated[str, typer.Argument(help="a step, such as qat")]
-Quick = Annotated[bool, typer.Option("--quick", help="built-in corpus, few epochs: minutes on two cores")]
-Settings = Annotated[
-    list[str] | None, typer.Option("--set", help="override a value: --set prune.rate=0.1", metavar="A.B=V")
-]
-Boards = Annotated[
-    list[str] | None,
-    typer.Option("--board", help="this board only; it must be attached unless --virtual", metavar="NAME"),
-]
-Virtual = Annotated[bool, typer.Option("--virtual", help="use the virtual twins, also where a board is attached")]
-AsJson = Annotated[bool, typer.Option("--json", help="machine-readable result on stdout")]
+model_commands.add_to(app)
 
 
 @app.callback()
@@ -64,7 +45,7 @@ def _options(
     ),
     debug: Annotated[bool, typer.Option("--debug", help="show tracebacks")] = False,
 ) -> None:
-    _globals.file, _globals.debug = file, debug
+    chosen.file, chosen.debug = file, debug
     sys.path.insert(0, str(file.resolve().parent))
 
 
@@ -84,13 +65,21 @@ def run(
     force: Annotated[
         list[str] | None, typer.Option("--force", help="run this step even if it is cached", metavar="STEP")
     ] = None,
-    jobs: Annotated[int, typer.Option("-j", "--jobs", min=1, help="independent steps at once")] = os.cpu_count() or 1,
+    jobs: Jobs = CORES,
     as_json: AsJson = False,
 ) -> None:
     """Run an experiment: whatever is not cached, in order."""
     begin = time.monotonic()
     with reporter_for_stderr() as reporter:
-        runner = _runner(reporter, experiment, quick, board, virtual, settings, start, only, force)
+        wishes = Wishes(
+            boards=board or (),
+            virtual=virtual,
+            settings=settings or (),
+            start=start,
+            only=only,
+            force=force or (),
+        )
+        runner = experiment_runner(chosen.file, experiment, quick, wishes, reporter)
         outcomes = runner.run(jobs)
     _print_result(runner, outcomes, as_json)
     cached = sum(outcome.status == "cached" for outcome in outcomes)
@@ -110,13 +99,14 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Show the steps, what is cached and what will run."""
-    runner = _runner(PlainReporter(), experiment, quick, board, virtual, settings)
+    wishes = Wishes(boards=board or (), virtual=virtual, settings=settings or ())
+    runner = experiment_runner(chosen.file, experiment, quick, wishes, PlainReporter())
     forecasts = runner.plan()
     if as_json:
-        _print_json([{"step": str(item.node), "status": item.status, "reason": item.reason} for item in forecasts])
+        print_json([{"step": str(item.node), "status": item.status, "reason": item.reason} for item in forecasts])
         return
     words = {"cached": "cached", "run": "will run", "open": "may run"}
-    _print_table([(str(item.node), words[item.status], item.reason) for item in forecasts])
+    print_table([(str(item.node), words[item.status], item.reason) for item in forecasts])
 
 
 @app.command()
@@ -129,7 +119,8 @@ def why(
     settings: Settings = None,
 ) -> None:
     """Name the ingredient that makes a step run, or made it run last time: old -> new."""
-    runner = _runner(PlainReporter(), experiment, quick, board, virtual, settings)
+    wishes = Wishes(boards=board or (), virtual=virtual, settings=settings or ())
+    runner = experiment_runner(chosen.file, experiment, quick, wishes, PlainReporter())
     answers = runner.explain(runner.dag.step_named(step))
     for node, lines in answers.items():
         for line in lines:
@@ -139,15 +130,15 @@ def why(
 @app.command(name="list")
 def list_experiments(as_json: AsJson = False) -> None:
     """List the experiments of pipeline.yaml."""
-    project = load_project(_globals.file)
+    project = load_project(chosen.file)
     models = section_models(load_steps(project.steps))
     loaded = [load_experiment(project, name, quick=False, settings=(), models=models) for name in project.experiments]
     if as_json:
-        _print_json(
+        print_json(
             [{"experiment": item.name, "description": item.description, "boards": item.boards} for item in loaded]
         )
         return
-    _print_table([(item.name, item.description, ", ".join(item.boards)) for item in loaded])
+    print_table([(item.name, item.description, ", ".join(item.boards)) for item in loaded])
 
 
 @app.command()
@@ -155,12 +146,12 @@ def doctor(as_json: AsJson = False) -> None:
     """Check tool chain, versions, serial permissions and disk space; name the fix for each failure."""
     from pipeline.doctor import findings
 
-    project = load_project(_globals.file)
-    found = list(findings(project.root, _cache_root(project), load_steps(project.steps), project.programs))
+    project = load_project(chosen.file)
+    found = list(findings(project.root, cache_root(project), load_steps(project.steps), project.programs))
     if as_json:
-        _print_json([dataclasses.asdict(item) for item in found])
+        print_json([dataclasses.asdict(item) for item in found])
     else:
-        _print_table([("ok" if not item.fix else "FIX", item.check, item.found, item.fix) for item in found])
+        print_table([("ok" if not item.fix else "FIX", item.check, item.found, item.fix) for item in found])
     if any(item.fix for item in found):
         raise typer.Exit(1)
 
@@ -173,7 +164,7 @@ def gc(
     ] = None,
 ) -> None:
     """Remove old entries from the cache."""
-    cache = Cache(_cache_root(load_project(_globals.file)), PlainReporter().message)
+    cache = Cache(cache_root(load_project(chosen.file)), PlainReporter().message)
     swept = cache.sweep(
         max_age_s=_quantity("--max-age", max_age, parse_seconds),
         max_bytes=None if max_size is None else int(_quantity("--max-size", max_size, parse_bytes)),
@@ -186,8 +177,8 @@ def gc(
 @app.command()
 def clean() -> None:
     """Remove the whole cache and the runs folder."""
-    project = load_project(_globals.file)
-    cache = Cache(_cache_root(project), PlainReporter().message)
+    project = load_project(chosen.file)
+    cache = Cache(cache_root(project), PlainReporter().message)
     folders = [cache.root / name for name in ("entries", "checkpoints", "tmp", "history", "logs")]
     with cache.alone():
         freed = sum(tree_bytes(folder) for folder in folders if folder.exists())
@@ -204,11 +195,11 @@ def main() -> None:
         # A traceback is for a bug in the step; an expected error has none.
         _fail(str(error), error.exit_code, error.trace)
     except PipelineError as error:
-        if _globals.debug:
+        if chosen.debug:
             raise
         _fail(str(error), error.exit_code, None)
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT) or _globals.debug:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT) or chosen.debug:
             raise
         full = DiskFull(error.filename or "the cache")
         _fail(str(full), full.exit_code, None)
@@ -217,61 +208,6 @@ def main() -> None:
 def _fail(sentence: str, exit_code: int, trace: str | None) -> None:
     sys.stderr.write(f"{trace}{sentence}\n" if trace else f"{sentence}\n")
     sys.exit(exit_code)
-
-
-def _runner(
-    reporter: PlainReporter | RichReporter,
-    name: str,
-    quick: bool,
-    boards: Sequence[str] | None,
-    virtual: bool,
-    settings: Sequence[str] | None,
-    start: str | None = None,
-    only: str | None = None,
-    force: Sequence[str] | None = None,
-) -> Runner:
-    project = load_project(_globals.file)
-    steps = load_steps(project.steps)
-    experiment = load_experiment(project, name, quick=quick, settings=settings or (), models=section_models(steps))
-    targets = _targets(project, experiment, boards, virtual, reporter)
-    dag = build_dag(steps, targets)
-    for step in (start, only, *(force or ())):
-        if step is not None:
-            dag.step_named(step)
-    return Runner(
-        project=project,
-        experiment=experiment,
-        dag=dag,
-        cache=Cache(_cache_root(project), reporter.message),
-        selection=Selection(start, only, frozenset(force or ())),
-        reporter=reporter,
-        executor=LocalExecutor(),
-    )
-
-
-def _targets(
-    project: Project,
-    experiment: Experiment,
-    wanted: Sequence[str] | None,
-    virtual: bool,
-    reporter: PlainReporter | RichReporter,
-) -> list[Target]:
-    """The boards of a run: real where attached, their twins where none is; --board and --virtual decide otherwise."""
-    names = tuple(dict.fromkeys(wanted)) if wanted else experiment.boards
-    if virtual or not project.bench:
-        return [Target(name, "virtual") for name in names]
-    module, _, function = project.bench.partition(":")
-    attached = set(getattr(importlib.import_module(module), function)())
-    absent = [name for name in names if name not in attached]
-    if wanted and absent:
-        raise HardwareAbsent(f"--board {absent[0]}: not attached; attach it, or add --virtual to use its twin")
-    if absent == list(names):
-        if names:
-            reporter.message(
-                f"no board attached: the virtual twins of {', '.join(names)} are used, every row says source=virtual"
-            )
-        return [Target(name, "virtual") for name in names]
-    return [Target(name, "hardware") for name in names if name in attached]
 
 
 def _print_result(runner: Runner, outcomes: Sequence[Outcome], as_json: bool) -> None:
@@ -287,7 +223,7 @@ def _print_result(runner: Runner, outcomes: Sequence[Outcome], as_json: bool) ->
             sys.stdout.write(table.read_text())
         return
     rows = paths.get(show.get("rows", ""))
-    _print_json(
+    print_json(
         {
             "experiment": runner.experiment.name,
             "quick": runner.experiment.quick,
@@ -309,25 +245,11 @@ def _step_record(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _cache_root(project: Project) -> Path:
-    return Path(os.environ.get("PIPELINE_CACHE") or project.root / ".pipeline").resolve()
-
-
 def _quantity(option: str, text: str, parse: Any) -> float:
     try:
         return float(parse(text))
     except ValueError as error:
         raise ConfigError(f"{option}: {error}") from error
-
-
-def _print_json(value: Any) -> None:
-    sys.stdout.write(json.dumps(value, indent=2) + "\n")
-
-
-def _print_table(rows: Sequence[Sequence[str]]) -> None:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))] if rows else []
-    for row in rows:
-        sys.stdout.write("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() + "\n")
 
 
 if __name__ == "__main__":

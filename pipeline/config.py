@@ -8,7 +8,8 @@ names the file and line. YAML is read here and nowhere else.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+import importlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,10 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from pipeline.errors import ConfigError
-from pipeline.stage import Config
+from pipeline.stage import Answer, Config
 
 Key = tuple[str, ...]
-_TOP_LEVEL = ("steps", "bench", "show", "programs", "defaults", "quick", "experiments")
+_TOP_LEVEL = ("steps", "model_steps", "tools", "bench", "show", "programs", "defaults", "quick", "experiments")
 _EXPERIMENT_ONLY = ("description", "boards", "quick")
 
 
@@ -90,9 +91,21 @@ class Project:
         return self.document.below("steps").values
 
     @property
-    def bench(self) -> str | None:
-        """'module:function' that lists the boards attached."""
-        return self.document.values.get("bench")
+    def model_steps(self) -> Mapping[str, str]:
+        """The same for `pipeline measure MODEL`: the steps behind a network that somebody brings along."""
+        return self.document.below("model_steps").values
+
+    def tool(self, name: str) -> Callable[..., Answer]:
+        """The function behind a command that is no step, such as `inspect`: imported when it is asked for."""
+        dotted = self.document.below("tools").values.get(name)
+        if dotted is None:
+            raise ConfigError(f"{self.file.name}: tools.{name}: missing, needed 'module:function' for this command")
+        return _imported(f"tools.{name}", dotted)
+
+    def attached_boards(self) -> frozenset[str] | None:
+        """Names of the boards that are attached; None when the project has no bench."""
+        dotted = self.document.values.get("bench")
+        return None if dotted is None else frozenset(_imported("bench", dotted)())
 
     @property
     def show(self) -> Mapping[str, str]:
@@ -107,6 +120,15 @@ class Project:
     @property
     def experiments(self) -> Mapping[str, Any]:
         return self.document.below("experiments").values
+
+
+def _imported(key: str, dotted: str) -> Callable[..., Any]:
+    module, _, function = dotted.partition(":")
+    try:
+        found: Callable[..., Any] = getattr(importlib.import_module(module), function)
+    except (ModuleNotFoundError, AttributeError) as error:
+        raise ConfigError(f"{key}: cannot import {dotted} ({error}); needed 'module:function'") from error
+    return found
 
 
 def load_project(file: Path) -> Project:
@@ -131,6 +153,21 @@ def load_experiment(
         merged = merged.overlaid(document.below("quick")).overlaid(document.below("experiments", name, "quick"))
     for setting in settings:
         merged = merged.overlaid(_setting_layer(setting))
+    return _experiment(name, quick, merged, models)
+
+
+def model_experiment(
+    project: Project, name: str, brought: Mapping[str, Any], settings: Sequence[str], models: Mapping[str, type[Config]]
+) -> Experiment:
+    """An experiment of `model_steps`: the defaults that concern them, what is brought along, and each --set."""
+    defaults = project.document.below("defaults")
+    merged = Layer({key: value for key, value in defaults.values.items() if key in models}, defaults.origins)
+    for layer in (Layer(brought, {}), *(_setting_layer(setting) for setting in settings)):
+        merged = merged.overlaid(layer)
+    return _experiment(name, False, merged, models)
+
+
+def _experiment(name: str, quick: bool, merged: Layer, models: Mapping[str, type[Config]]) -> Experiment:
     known = (*_EXPERIMENT_ONLY, *models)
     for key in merged.values:
         if key not in known:

@@ -96,7 +96,7 @@ def build_dag(steps: Mapping[str, Step], targets: Sequence[Target]) -> Dag:
     }
     inputs = {
         node: {
-            artifact: _feeding(node, nodes_of[maker_of[artifact]], collects)
+            artifact: _feeding(node, nodes_of[maker_of[artifact]], collects) if artifact in maker_of else ()
             for artifact, collects in steps[name].stage.artifacts.items()
         }
         for name in order
@@ -121,6 +121,8 @@ def _makers(steps: Mapping[str, Step]) -> dict[str, str]:
             maker_of[artifact] = name
     for name, step in steps.items():
         for artifact, collects in step.stage.artifacts.items():
+            if artifact not in maker_of and artifact in step.stage.optional:
+                continue
             if artifact not in maker_of:
                 raise ConfigError(f"steps.{name}: no step makes artifact '{artifact}'; made are {', '.join(maker_of)}")
             if steps[maker_of[artifact]].stage.fans_out and not step.stage.fans_out and not collects:
@@ -129,7 +131,10 @@ def _makers(steps: Mapping[str, Step]) -> dict[str, str]:
 
 
 def _step_order(steps: Mapping[str, Step], maker_of: Mapping[str, str]) -> tuple[str, ...]:
-    edges = {name: {maker_of[artifact] for artifact in step.stage.artifacts} for name, step in steps.items()}
+    edges = {
+        name: {maker_of[artifact] for artifact in step.stage.artifacts if artifact in maker_of}
+        for name, step in steps.items()
+    }
     try:
         return tuple(graphlib.TopologicalSorter(edges).static_order())
     except graphlib.CycleError as error:

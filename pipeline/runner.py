@@ -237,14 +237,14 @@ class Runner:
 
     def _job(self, node: Node, sources: Mapping[Node, Entry], out_dir: Path, checkpoint_dir: Path) -> Job:
         stage = self.dag.stage(node)
-        artifacts: dict[str, Path | dict[str, Path]] = {}
+        artifacts: dict[str, Path | dict[str, Path] | None] = {}
         for artifact, makers in self.dag.inputs[node].items():
             if stage.artifacts[artifact]:
                 artifacts[artifact] = {
                     maker.target.board: sources[maker].path(artifact) for maker in makers if maker.target
                 }
             else:
-                artifacts[artifact] = sources[makers[0]].path(artifact)
+                artifacts[artifact] = sources[makers[0]].path(artifact) if makers else None
         return Job(
             root=self.project.root.resolve(),
             module=self.dag.steps[node.step].module,

@@ -2,7 +2,8 @@
 
 A step is a function. Its positional parameters are artifacts: each is named like a field of the result dataclass of
 exactly one earlier step and receives that artifact's path (`Path`), or one path per board (`PerBoard`) when a step
-that is not fanned out collects from one that is. Its keyword-only parameters are handed in by the engine:
+that is not fanned out collects from one that is. Typed `Path | None` it may also be made by nobody, and then is None.
+Its keyword-only parameters are handed in by the engine:
 
     config       the step's own section of the configuration (a `Config` subclass)
     <section>    any other parameter typed as a `Config` subclass: the section of that name
@@ -49,6 +50,14 @@ class Target:
 
     board: str
     source: Source
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+    """What a tool (`pipeline inspect`, ...) found: text for a person, plain values for a program."""
+
+    text: str
+    record: Any
 
 
 class Progress(Protocol):
@@ -98,6 +107,7 @@ class Stage:
     sources: tuple[str, ...]
     touches_hardware: bool
     artifacts: Mapping[str, bool]  # input artifact -> collected per board?
+    optional: frozenset[str]  # input artifacts that nobody need make
     sections: Mapping[str, type[Config]]  # configuration section -> its model
     handed_in: frozenset[str]
     outputs: tuple[str, ...]
@@ -135,11 +145,14 @@ def stage(
         hints = typing.get_type_hints(function)
         artifacts: dict[str, bool] = {}
         sections: dict[str, type[Config]] = {}
+        optional: set[str] = set()
         handed_in: set[str] = set()
         for parameter in inspect.signature(function).parameters.values():
             kind = hints[parameter.name]
             if parameter.kind is not inspect.Parameter.KEYWORD_ONLY:
                 artifacts[parameter.name] = kind == PerBoard
+                if kind == Path | None:
+                    optional.add(parameter.name)
             elif isinstance(kind, type) and issubclass(kind, Config):
                 sections[name if parameter.name == "config" else parameter.name] = kind
             else:
@@ -155,6 +168,7 @@ def stage(
             sources=sources,
             touches_hardware=touches_hardware,
             artifacts=artifacts,
+            optional=frozenset(optional),
             sections=sections,
             handed_in=frozenset(handed_in),
             outputs=tuple(field.name for field in dataclasses.fields(hints["return"])),

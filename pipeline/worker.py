@@ -35,7 +35,7 @@ class Job(BaseModel):
 
     root: Path  # project folder: where the modules are imported from
     module: str
-    artifacts: dict[str, Path | dict[str, Path]]
+    artifacts: dict[str, Path | dict[str, Path] | None]
     sections: dict[str, dict[str, Any]]
     experiment: str
     target: Target | None

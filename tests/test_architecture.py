@@ -17,7 +17,7 @@ from pipeline.stage import Stage
 
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = ("pipeline", "stages", "boards", "hil", "data")
-STEPS = ("prepare", "prune", "qat", "export", "firmware", "flash", "measure", "report")
+STEPS = ("prepare", "prune", "qat", "export", "bring", "firmware", "flash", "measure", "report")
 CONTRACT = ("pipeline.stage", "pipeline.errors", "pipeline.units")
 HEAVY = ("torch", "torchaudio", "torchvision", "tensorflow", "numpy", "pandas", "ray", "tflite_micro", "ai_edge_litert")
 

@@ -140,6 +140,26 @@ def test_a_full_disk_is_one_sentence_and_leaves_nothing(toy):
     assert toy.executed().count("mill") == 2
 
 
+def test_an_optional_artifact_that_nobody_makes_is_none(toy):
+    toy.edit("toy_sell.py", "def run(bread: PerBoard, *,", "def run(bread: PerBoard, butter: Path | None, *,")
+    toy.edit("toy_sell.py", "lines = [", "lines = [f'butter {butter}', *[")
+    toy.edit("toy_sell.py", "in bread.items()]", "in bread.items()]]")
+    assert toy.run("run", "bread").stdout.splitlines()[1] == "butter None"
+    toy.edit("toy_mill.py", "    flour: Path", "    flour: Path\n    butter: Path")
+    toy.edit(
+        "toy_mill.py", 'Milled(flour=out_dir / "flour.txt")', 'Milled(flour=out_dir / "flour.txt", butter=out_dir)'
+    )
+    toy.edit("toy_mill.py", "butter=out_dir)", "butter=out_dir / 'flour.txt')")
+    assert toy.run("run", "bread").stdout.splitlines()[1].endswith("flour.txt")
+
+
+def test_a_tool_without_its_function_is_named(toy):
+    refused = toy.run("inspect", "x.tflite", check=2)
+    assert refused.stderr == "pipeline.yaml: tools.inspect: missing, needed 'module:function' for this command\n"
+    toy.edit("pipeline.yaml", "bench: toy", "tools: {inspect: 'toy_bench:nothing'}\nbench: toy")
+    assert "tools.inspect: cannot import toy_bench:nothing" in toy.run("inspect", "x.tflite", check=2).stderr
+
+
 def test_list_and_doctor_report(toy):
     assert toy.run("list").stdout.split() == ["bread", "a", "loaf", "stove,", "kiln"]
     sick = toy.run("doctor", check=1).stdout

@@ -1,0 +1,96 @@
+"""Commands on one network: a .tflite file that somebody brings along, or the backbone of an experiment.
+
+The work is done by the functions that `tools` in pipeline.yaml names; here are only their arguments.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pipeline.assembly import Wishes, model_runner
+from pipeline.config import load_experiment, load_project
+from pipeline.console import reporter_for_stderr
+from pipeline.dag import load_steps, section_models
+from pipeline.options import CORES, AsJson, ExperimentName, Jobs, ModelFile, OutFile, Quick, Settings, Virtual, chosen
+from pipeline.output import print_answer
+from pipeline.runner import Outcome
+
+
+def resources(
+    experiment: ExperimentName, quick: Quick = False, settings: Settings = None, as_json: AsJson = False
+) -> None:
+    """Size, peak memory (exact and imprecise) and MACs of the unpruned network, beside the budget."""
+    project = load_project(chosen.file)
+    models = section_models(load_steps(project.steps))
+    loaded = load_experiment(project, experiment, quick=quick, settings=settings or (), models=models)
+    print_answer(project.tool("resources")(loaded.sections["network"], loaded.sections["budget"]), as_json)
+
+
+def inspect(
+    model: ModelFile,
+    picture: Annotated[
+        Path | None, typer.Option("--svg", help="draw memory over time into this file", metavar="FILE")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Ops, size, MACs and memory of a .tflite: as stored, in the best order, and the lower bound."""
+    print_answer(load_project(chosen.file).tool("inspect")(model, picture), as_json)
+
+
+def optimize(model: ModelFile, out: OutFile, as_json: AsJson = False) -> None:
+    """Re-order a .tflite and plan its arena so that it needs the least memory; outputs stay bit-identical."""
+    print_answer(load_project(chosen.file).tool("optimize")(model, out), as_json)
+
+
+def import_model(
+    model: Annotated[Path, typer.Argument(help="a .keras or .h5 model, or a SavedModel folder", metavar="MODEL")],
+    data: Annotated[Path, typer.Option("--data", help="representative inputs, one per row", metavar="X.npy")],
+    out: OutFile,
+    as_json: AsJson = False,
+) -> None:
+    """Turn a Keras model into a full-int8 .tflite (needs the extra `tensorflow`)."""
+    print_answer(load_project(chosen.file).tool("import")(model, data, out), as_json)
+
+
+def measure(
+    model: ModelFile,
+    board: Annotated[str, typer.Option("--board", help="where to run it; attached unless --virtual", metavar="NAME")],
+    out: Annotated[Path, typer.Option("--out", help="folder for samples.csv, layers.csv, ...", metavar="DIR")],
+    virtual: Virtual = False,
+    inputs: Annotated[
+        Path | None, typer.Option("--inputs", help="int8 inputs to run; random ones without it", metavar="X.npy")
+    ] = None,
+    runs: Annotated[int, typer.Option("--runs", min=1, help="timed inferences")] = 30,
+    settings: Settings = None,
+    jobs: Jobs = CORES,
+    as_json: AsJson = False,
+) -> None:
+    """Compile a .tflite, run it on a board or its twin, and check its outputs against TensorFlow Lite Micro."""
+    wishes = Wishes(boards=(board,), virtual=virtual, settings=settings or ())
+    with reporter_for_stderr() as reporter:
+        runner = model_runner(chosen.file, model, inputs, runs, wishes, reporter)
+        outcomes = runner.run(jobs)
+    answer = runner.project.tool("measured")({outcome.node.step: outcome.entry.folder for outcome in outcomes})
+    _copy_results(outcomes, out)
+    print_answer(answer, as_json)
+    sys.stderr.write(f"every file is in {out}/\n")
+
+
+def add_to(app: typer.Typer) -> None:
+    for function in (resources, inspect, optimize, measure):
+        app.command()(function)
+    app.command(name="import")(import_model)
+
+
+def _copy_results(outcomes: Sequence[Outcome], out: Path) -> None:
+    """The files of the last step, writable and by name."""
+    out.mkdir(parents=True, exist_ok=True)
+    entry = outcomes[-1].entry
+    for name in entry.files:
+        shutil.copyfile(entry.folder / name, out / Path(name).name)

@@ -1,0 +1,45 @@
+"""What `pipeline measure MODEL.tflite` prints: one network on one board."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping
+from pathlib import Path
+
+from pipeline.stage import Answer, read_json
+
+
+def measured(folders: Mapping[str, Path]) -> Answer:
+    """From the folders of the steps firmware and measure."""
+    device = read_json(folders["measure"] / "device.json")
+    footprint = read_json(folders["firmware"] / "footprint.json")
+    with (folders["measure"] / "layers.csv").open() as stream:
+        macs = sum(int(row["macs"]) for row in csv.DictReader(stream))
+    with (folders["measure"] / "samples.csv").open() as stream:
+        samples = list(csv.DictReader(stream))
+    record = {
+        "board": device["board"],
+        "source": device["source"],
+        "n": len(samples),
+        "instructions": device["instructions"],
+        "cycles_modelled": device["cycles_modelled"],
+        "cycles_zero_wait": device["cycles_zero_wait"],
+        "latency_ms_modelled": device["latency_ms_modelled"],
+        "macs": macs,
+        "arena_bytes": footprint["arena_bytes"],
+        "flash_bytes": footprint["flash_bytes"],
+        "ram_bytes": footprint["ram_bytes"],
+    }
+    latencies = [float(sample["latency_ms"]) for sample in samples if sample["latency_ms"]]
+    if latencies:
+        record["latency_ms"] = sum(latencies) / len(latencies)
+    width = max(map(len, record))
+    lines = [f"{key:<{width}}  {_shown(value)}" for key, value in record.items()]
+    checked = f"{device['golden_outputs_equal']} outputs are bit-identical to TensorFlow Lite Micro's"
+    return Answer("\n".join([*lines, checked]), record)
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.3f}" if isinstance(value, float) else str(value)

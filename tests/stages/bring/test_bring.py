@@ -1,0 +1,127 @@
+"""A network that somebody brings along: `pipeline measure MODEL.tflite`."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipeline.errors import StageError
+from stages.bring.golden import golden_inputs, pinned_bytes
+from stages.graph.tflite_reader import read_tflite
+from stages.graph.tflite_writer import write_tflite
+from tests.stages.graph.int8_graphs import residual_network
+
+ROOT = Path(__file__).resolve().parents[3]
+KEYS = [
+    "board",
+    "source",
+    "n",
+    "instructions",
+    "cycles_modelled",
+    "cycles_zero_wait",
+    "latency_ms_modelled",
+    "macs",
+    "arena_bytes",
+    "flash_bytes",
+    "ram_bytes",
+]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("brought") / "small.tflite"
+    path.write_bytes(write_tflite(residual_network(3), "a small network"))
+    return path
+
+
+def pipeline(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    shutil.copy(ROOT / "pipeline.yaml", folder)
+    return subprocess.run(
+        [sys.executable, "-m", "pipeline.cli", *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+@pytest.mark.slow
+def test_a_brought_network_is_measured_on_a_twin_and_equals_tflm(model, tmp_path):
+    shape = read_tflite(model).tensors[read_tflite(model).inputs[0]].shape[1:]
+    np.save(tmp_path / "x.npy", np.random.default_rng(5).integers(-128, 128, (4, *shape), np.int8))
+    arguments = (
+        "measure",
+        str(model),
+        "--board",
+        "nucleo_h743zi2",
+        "--virtual",
+        "--out",
+        "out",
+        "--runs",
+        "5",
+        "--json",
+    )
+    done = pipeline(tmp_path, *arguments, "--inputs", "x.npy")
+    assert done.returncode == 0, done.stderr
+    record = json.loads(done.stdout)
+    assert list(record) == KEYS
+    assert (record["board"], record["source"], record["n"]) == ("nucleo_h743zi2", "virtual", 5)
+    assert record["latency_ms_modelled"] == pytest.approx(record["cycles_modelled"] / 480e3)
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "device.json",
+        "layers.csv",
+        "outputs.npz",
+        "samples.csv",
+    ]
+    rows = list(csv.DictReader((tmp_path / "out" / "samples.csv").read_text().splitlines()))
+    assert {row["experiment"] for row in rows} == {"small"}
+    assert len(np.load(tmp_path / "out" / "outputs.npz")["outputs"]) == 4
+
+
+def test_a_missing_or_damaged_model_is_one_sentence(tmp_path):
+    absent = pipeline(tmp_path, "measure", "no.tflite", "--board", "nucleo_f767zi", "--virtual", "--out", "out")
+    assert (absent.returncode, absent.stderr) == (
+        2,
+        "no.tflite: cannot be read (No such file or directory); check the path\n",
+    )
+    (tmp_path / "bad.tflite").write_bytes(b"not a model")
+    damaged = pipeline(tmp_path, "measure", "bad.tflite", "--board", "nucleo_f767zi", "--virtual", "--out", "out")
+    assert damaged.returncode == 1
+    assert damaged.stderr.splitlines()[-1].startswith("bring: model: not a .tflite file (11 B")
+    assert not (tmp_path / "out").exists()
+
+
+def test_random_golden_inputs_end_with_the_extremes(model):
+    graph = read_tflite(model)
+    inputs = golden_inputs(graph, None, 3, seed=0)
+    assert inputs.shape[0] == 5
+    assert (inputs[-2] == -128).all() and (inputs[-1] == 127).all()
+    assert np.array_equal(inputs, golden_inputs(graph, None, 3, seed=0))
+
+
+@pytest.mark.parametrize(
+    ("array", "sentence"),
+    [
+        (np.zeros((2, 3), np.int8), r"found int8 \(2, 3\), needed int8 \(N, "),
+        (np.zeros((2, 8, 8, 4), np.float32), "found float32"),
+    ],
+)
+def test_inputs_of_another_shape_or_type_are_refused(model, tmp_path, array, sentence):
+    np.save(tmp_path / "x.npy", array)
+    with pytest.raises(StageError, match=sentence):
+        golden_inputs(read_tflite(model), (tmp_path / "x.npy").read_bytes(), 3, seed=0)
+
+
+def test_a_file_that_changes_during_the_run_is_refused(tmp_path):
+    (tmp_path / "m.tflite").write_bytes(b"one")
+    with pytest.raises(StageError, match="changed while the command ran"):
+        pinned_bytes(tmp_path / "m.tflite", "0" * 64)
