@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from html import escape
 
-_BAR, _GAP, _LABEL, _WIDTH, _FIGURE = 16, 6, 250, 480, 120  # in pixels
-_LABEL_CHARACTERS = 34
+_BAR, _GAP, _LABEL, _WIDTH, _FIGURE = 16, 6, 330, 480, 150  # in pixels
+_LABEL_CHARACTERS = 48  # what fits in _LABEL pixels
 
 
 def layer_chart(title: str, rows: Sequence[Mapping[str, str]], column: str) -> str:
