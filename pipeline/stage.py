@@ -43,6 +43,10 @@ class Config(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    def outside(self) -> Mapping[str, str]:
+        """Digests of what the section points at outside the project, such as a folder of data: part of the key."""
+        return {}
+
 
 @dataclasses.dataclass(frozen=True)
 class Target:
