@@ -4,6 +4,7 @@ step, board, source, experiment   what is asked for
 code.<module>                     digest of each module of ours that the step imports
 file.<path>                       digest of each further source the step names
 config.<key>, <section>.<key>     the configuration it reads
+outside.<section>.<key>           digest of what the configuration points at outside the project
 input.<artifact>[.<board>]        content digest of each artifact it reads
 version.<tool>                    Python, and the packages and programs it declares
 """
@@ -47,6 +48,8 @@ def ingredients_of(
         prefix = "config" if section == stage.name else section
         for key, value in _flat(experiment.sections[section].model_dump(mode="json")):
             found[f"{prefix}.{key}"] = value
+        for key, digest in experiment.sections[section].outside().items():
+            found[f"outside.{section}.{key}"] = digest
     for artifact, makers in dag.inputs[node].items():
         for maker in makers:
             suffix = f".{maker.target.board}" if stage.artifacts[artifact] and maker.target else ""

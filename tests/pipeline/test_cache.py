@@ -60,6 +60,22 @@ def test_a_declared_source_file_is_an_ingredient(toy):
     assert toy.executed() == ["grow"]
 
 
+def test_what_the_configuration_points_at_outside_the_project_is_an_ingredient(toy, tmp_path):
+    seeds = tmp_path / "seeds.txt"
+    seeds.write_text("old")
+    toy.edit(
+        "toy_grow.py",
+        "    bag: Bytes = 1000",
+        f"    bag: Bytes = 1000\n    def outside(self):\n        return {{'seeds': Path({str(seeds)!r}).read_text()}}",
+    )
+    toy.run("run", "bread")
+    toy.executed()
+    seeds.write_text("new")
+    assert "outside.grow.seeds: old -> new" in toy.run("why", "bread", "grow").stdout
+    toy.run("run", "bread")
+    assert toy.executed() == ["grow"]
+
+
 def test_a_declared_program_version_is_an_ingredient(toy):
     program = toy.root / "bin" / "toy-mill-program"
     program.parent.mkdir()
