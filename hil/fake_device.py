@@ -14,6 +14,7 @@ a user's own script) need neither board nor QEMU. A `Mishap` says which reply is
 
 from __future__ import annotations
 
+import base64
 import os
 import select
 import socket
@@ -51,6 +52,8 @@ class FakeNetwork:
     layer_ticks: tuple[int, ...] = (1000, 250)
     build_id: str = "0123456789abcdef"
     clock_hz: int = 216_000_000
+    features: Callable[[bytes], bytes] | None = None  # of a front end: from audio to the input of `infer`
+    hear: Callable[[int], tuple[str, ...]] = lambda samples: ()  # lines of a stream at so many samples from its start
 
 
 @dataclass
@@ -59,6 +62,9 @@ class _Memory:
 
     expected_bytes: int = 0
     input: bytearray = field(default_factory=bytearray)
+    expected_audio_bytes: int = 0
+    audio: bytearray = field(default_factory=bytearray)
+    heard_samples: int = 0
     output: bytes = b""
     clock_us: int = 0
 
@@ -163,14 +169,15 @@ class FakeDevice:
                 return (f"m-[Expecting {count} bytes]",)
             case ["db", digits]:
                 return self._take(digits)
+            case ["audio" | "features" | "listen" | "stream", *rest] if self._network.features is not None:
+                return self._answer_audio(words[0], rest)
             case ["infer", *numbers] if len(numbers) <= 2 and all(number.isdigit() for number in numbers):
                 runs, warmup = ([int(number) for number in numbers] + [1, 10][len(numbers) :])[:2]
                 return self._infer(runs, warmup) if runs > 0 else ("e-[Inference iterations must be >0]",)
             case ["results"]:
                 return (self._results(),)
             case ["output"]:
-                hexadecimal, step = self._memory.output.hex(), 2 * _OUTPUT_BYTES_PER_LINE
-                return tuple(f"m-output-[{hexadecimal[i : i + step]}]" for i in range(0, len(hexadecimal), step))
+                return tuple(f"m-output-[{part}]" for part in _hex_lines(self._memory.output))
             case ["layers"]:
                 self._run(1)
                 return tuple(f"m-layer-[{index},{ticks}]" for index, ticks in enumerate(self._network.layer_ticks))
@@ -186,6 +193,37 @@ class FakeDevice:
                 self._memory = _Memory()
                 return BOOT_LINES[:-1]
         return (f"e-[Unknown command: {words[0]}]",)
+
+    def _answer_audio(self, command: str, words: list[str]) -> tuple[str, ...]:
+        memory, features = self._memory, self._network.features
+        assert features is not None
+        match [command, *words]:
+            case ["audio", "load", count] if count.isdigit():
+                memory.expected_audio_bytes, memory.audio = int(count), bytearray()
+                return (f"m-[Expecting {count} bytes]",)
+            case ["audio", "crc"]:
+                return (f"m-crc-[{zlib.crc32(memory.audio):08x}]",)
+            case ["audio", text]:
+                return self._take_audio(text)
+            case ["features"]:
+                return tuple(f"m-features-[{part}]" for part in _hex_lines(features(bytes(memory.audio))))
+            case ["listen"]:
+                memory.output = self._network.infer(features(bytes(memory.audio)))
+                return (f"m-word-[{memory.output.index(max(memory.output))}]", self._results())
+            case ["stream", "start"]:
+                memory.heard_samples = 0
+                return ()
+            case ["stream", "feed"]:
+                memory.heard_samples += len(memory.audio) // 2
+                return self._network.hear(memory.heard_samples)
+        return (f"e-[Unknown command: {command}]",)
+
+    def _take_audio(self, text: str) -> tuple[str, ...]:
+        try:
+            self._memory.audio += base64.b64decode(text, validate=True)
+        except ValueError:
+            return ("e-[Not base64]",)
+        return ("m-load-done",) if len(self._memory.audio) == self._memory.expected_audio_bytes else ()
 
     def _take(self, digits: str) -> tuple[str, ...]:
         if len(digits) % 2:
@@ -211,6 +249,11 @@ class FakeDevice:
 
     def _results(self) -> str:
         return f"m-results-[{','.join(f'{value / 256:.3f}' for value in self._memory.output) or '0.000'}]"
+
+
+def _hex_lines(data: bytes) -> list[str]:
+    parts = range(0, len(data), _OUTPUT_BYTES_PER_LINE)
+    return [data[start : start + _OUTPUT_BYTES_PER_LINE].hex() for start in parts]
 
 
 def _as_bytes(lines: Sequence[str]) -> bytes:

@@ -19,17 +19,21 @@ from typing import Any, TypeVar
 import serial
 
 from hil import replies
-from hil.replies import DeviceRestarted, GarbledReply, Inference, LayerTicks, MemoryUse
+from hil.replies import DeviceRestarted, GarbledReply, Inference, LayerProfile, LayerTicks, MemoryUse
 from pipeline.errors import DeviceFault, HardwareAbsent, LinkTimeout
 
 BYTES_PER_DB = 31  # as the stock host; 'db ' + 62 digits + '%' stay below the device's 80 characters
 COMMAND_LIMIT = 80
+LONG_COMMAND_LIMIT = 250  # of `audio`
+LONG_COMMAND = "audio "
 ATTEMPTS = 4
 LINE_LIMIT_BYTES = 65536  # a device that never ends its line must not fill the host's memory
 _POLL_S = 0.02
 _WRITE_S = 3.0
 
 Value = TypeVar("Value")
+# Writes bytes into a named buffer of the running image, past the serial line; False where that is not possible.
+Place = Callable[[str, bytes], bool]
 
 
 @dataclass(frozen=True)
@@ -46,11 +50,17 @@ class DeviceLink:
     """An open link to one device; `sync` first."""
 
     def __init__(
-        self, port: Any, name: str, limits: Limits | None = None, nudge: Callable[[], None] | None = None
+        self,
+        port: Any,
+        name: str,
+        limits: Limits | None = None,
+        nudge: Callable[[], None] | None = None,
+        place: Place | None = None,
     ) -> None:
         self._port = port
         self._limits = limits or Limits()
         self._nudge = nudge or (lambda: None)  # called at each sync, for a device that must be woken to listen
+        self._place = place or (lambda name, data: False)
         self._pending = bytearray()
         self.name = name
         self.boot_lines: tuple[str, ...] = ()  # seen before the first sync was answered
@@ -65,6 +75,7 @@ class DeviceLink:
         name: str = "",
         limits: Limits | None = None,
         nudge: Callable[[], None] | None = None,
+        place: Place | None = None,
     ) -> DeviceLink:
         """Open a port by name or URL; nothing is sent yet."""
         try:
@@ -75,7 +86,7 @@ class DeviceLink:
         except (serial.SerialException, OSError, ValueError) as error:
             reason = f"cannot be opened ({error}); is the board attached and the port free?"
             raise HardwareAbsent(f"{url}: {reason}") from error
-        return cls(port, name or url, limits, nudge)
+        return cls(port, name or url, limits, nudge, place)
 
     def __enter__(self) -> DeviceLink:
         return self
@@ -128,7 +139,8 @@ class DeviceLink:
 
     def command(self, text: str, timeout_s: float | None = None) -> tuple[str, ...]:
         """Send one command and return its lines, without the closing `m-ready`. Asks once: see `query` for retries."""
-        if len(text) >= COMMAND_LIMIT or not text.isascii() or "%" in text:
+        limit = LONG_COMMAND_LIMIT if text.startswith(LONG_COMMAND) else COMMAND_LIMIT
+        if len(text) >= limit or not text.isascii() or "%" in text:
             raise ValueError(f"not a command: {text!r}")
         self._send(f"{text}%")
         timeout_s = self._limits.reply_s if timeout_s is None else timeout_s
@@ -195,7 +207,15 @@ class DeviceLink:
 
     def layers(self) -> tuple[LayerTicks, ...]:
         """Run one inference and return what each op took."""
-        return self.query("layers", replies.layers, self._limits.infer_s)
+        return self.layer_profile().ops
+
+    def layer_profile(self) -> LayerProfile:
+        """The same, with the front end of an image that has one."""
+        return self.query("layers", replies.layer_profile, self._limits.infer_s)
+
+    @property
+    def limits(self) -> Limits:
+        return self._limits
 
     def infer(self, runs: int = 1, warmup: int = 0) -> Inference:
         """Run `warmup` + `runs` inferences on the loaded input, the latter timed."""
@@ -204,16 +224,20 @@ class DeviceLink:
 
     def load(self, data: bytes) -> None:
         """Send one input and make sure, by its CRC-32, that the device holds these very bytes."""
+        self.load_checked(data, lambda: self._send_input(data), "crc")
+
+    def load_checked(self, data: bytes, send: Callable[[], None], crc_command: str) -> None:
+        """Let `send` do its work until the device's checksum is that of `data`."""
         wanted, held, trouble = zlib.crc32(data), 0, ""
         for _ in range(ATTEMPTS):
             try:
-                self._send_input(data)
+                send()
             except DeviceRestarted:
                 raise
             except (LinkTimeout, DeviceFault) as error:
                 trouble = f" (last trouble: {error})"
                 self.sync()  # the transfer may still be whole: the checksum decides
-            held = self.query("crc", replies.crc)
+            held = self.query(crc_command, replies.crc)
             if held == wanted:
                 return
             self.retries += 1
@@ -221,6 +245,21 @@ class DeviceLink:
             f"{self.name}: input of {len(data)} B has CRC {held:08x} on the device, needed {wanted:08x},"
             f" after {ATTEMPTS} tries; check cable and baud rate{trouble}"
         )
+
+    def send_pieces(
+        self, command: str, buffer: str, data: bytes, piece_bytes: int, text: Callable[[bytes], str]
+    ) -> None:
+        """`COMMAND load N`, then `COMMAND text(piece)` for every piece; or into `buffer` at once where a probe can."""
+        if self._place(buffer, data):
+            replies.single(self.command(f"{command} place {len(data)}"), "m-load-done")
+            return
+        replies.single(self.command(f"{command} load {len(data)}"), rf"m-\[Expecting {len(data)} bytes\]")
+        for start in range(0, len(data), piece_bytes):
+            lines = self.command(f"{command} {text(data[start : start + piece_bytes])}")
+            if start + piece_bytes < len(data):
+                replies.nothing(lines)
+            else:
+                replies.single(lines, "m-load-done")
 
     def outputs_of(self, data: bytes) -> bytes:
         """Load, infer, fetch; all of it again when the device restarts on the way, since it then forgot the input."""
@@ -243,14 +282,7 @@ class DeviceLink:
         self.sync()
 
     def _send_input(self, data: bytes) -> None:
-        replies.single(self.command(f"db load {len(data)}"), rf"m-\[Expecting {len(data)} bytes\]")
-        for start in range(0, len(data), BYTES_PER_DB):
-            chunk = data[start : start + BYTES_PER_DB]
-            lines = self.command(f"db {chunk.hex()}")
-            if start + BYTES_PER_DB < len(data):
-                replies.nothing(lines)
-            else:
-                replies.single(lines, "m-load-done")
+        self.send_pieces("db", "input_buffer", data, BYTES_PER_DB, bytes.hex)
 
     def _refuse_faults(self, text: str, lines: Sequence[str]) -> None:
         for line in lines:

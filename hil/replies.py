@@ -38,6 +38,14 @@ class LayerTicks:
 
 
 @dataclass(frozen=True)
+class LayerProfile:
+    """One inference; `front_end_ticks` is None for an image that takes features instead of audio."""
+
+    front_end_ticks: int | None
+    ops: tuple[LayerTicks, ...]
+
+
+@dataclass(frozen=True)
 class MemoryUse:
     """Painted-stack high-water mark, size of the stack, size of the arena."""
 
@@ -108,22 +116,33 @@ def results(lines: Sequence[str]) -> tuple[float, ...]:
 
 def output(lines: Sequence[str]) -> bytes:
     """The raw output tensor, which may come in several lines."""
+    return hex_lines(lines, "m-output-")
+
+
+def hex_lines(lines: Sequence[str], head: str) -> bytes:
+    """Bytes that came as one or more lines `HEAD[hex]`."""
     if not lines:
-        raise GarbledReply("found an empty reply, needed m-output-[hex bytes]")
-    return b"".join(bytes.fromhex(single((line,), r"m-output-\[((?:[0-9a-f]{2})+)\]")[1]) for line in lines)
+        raise GarbledReply(f"found an empty reply, needed {head}[hex bytes]")
+    return b"".join(bytes.fromhex(single((line,), rf"{head}\[((?:[0-9a-f]{{2}})+)\]")[1]) for line in lines)
 
 
-def layers(lines: Sequence[str]) -> tuple[LayerTicks, ...]:
-    """One line per op, each op once and in order."""
+def layer_profile(lines: Sequence[str]) -> LayerProfile:
+    """One line per op, each op once and in order, after that of the front end if there is one."""
+    front_end = re.fullmatch(r"m-layer-\[front_end,([0-9]+)\]", lines[0]) if lines else None
     found = []
-    for expected, line in enumerate(lines):
+    for expected, line in enumerate(lines[1:] if front_end else lines):
         match = single((line,), r"m-layer-\[([0-9]+),([0-9]+)\]")
         if int(match[1]) != expected:
             raise GarbledReply(f"found {line!r}, needed the line of op {expected}: one is missing or doubled")
         found.append(LayerTicks(expected, int(match[2])))
     if not found:
         raise GarbledReply("found an empty reply, needed one m-layer-[index,ticks] per op")
-    return tuple(found)
+    return LayerProfile(int(front_end[1]) if front_end else None, tuple(found))
+
+
+def layers(lines: Sequence[str]) -> tuple[LayerTicks, ...]:
+    """The ops alone."""
+    return layer_profile(lines).ops
 
 
 def inference(lines: Sequence[str], runs: int, warmup: int) -> Inference:

@@ -8,6 +8,11 @@
 #include "prof.h"
 #include "text.h"
 
+#if MODEL_FRONT_END
+#include "audio/audio.h"
+#include "audio/mfcc.h"
+#endif
+
 static uint64_t paused_ticks;
 static int8_t output[MODEL_OUTPUT_BYTES];
 
@@ -32,9 +37,32 @@ void bench_infer(uint32_t times)
     }
 }
 
+void bench_invoke(void)
+{
+    model_invoke();
+    memcpy(output, model_output(), sizeof output);
+}
+
+#if MODEL_FRONT_END
+void bench_features(void)
+{
+    prof_mark_front_end();
+    mfcc_clip(audio_buffer, model_input());
+}
+
+void bench_listen(void)
+{
+    bench_features();
+    bench_invoke();
+}
+#endif
+
 void bench_infer_layers(void)
 {
     prof_start();
+#if MODEL_FRONT_END
+    bench_features();
+#endif
     bench_infer(1);
     prof_stop();
 }

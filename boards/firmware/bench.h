@@ -8,13 +8,27 @@
 
 #include <stdint.h>
 
+#include "model.h"
+
 /* Print `m-lap-us-N`. */
 void bench_lap(void);
 
 /* Run and keep the output. */
 void bench_infer(uint32_t times);
 
-/* One inference with the clock read at every mark; prof_ticks() tells the result. */
+#if MODEL_FRONT_END
+/* Features of the loaded audio into the model's input tensor, where they last until the next inference. */
+void bench_features(void);
+
+/* Front end and network on the loaded audio; keeps the output. */
+void bench_listen(void);
+#endif
+
+/* The network on what model_input() holds; keeps the output. */
+void bench_invoke(void);
+
+/* One inference with the clock read at every mark; prof_ticks() tells the result. With a front end that runs too, on
+ * the loaded audio, but the network takes the loaded input as ever. */
 void bench_infer_layers(void);
 
 /* Output tensor of the last inference, MODEL_OUTPUT_BYTES long; zero before the first. */

@@ -2,58 +2,18 @@
 
 #include <string.h>
 
-#include "model.h"
 #include "placement.h"
 
-static uint8_t buffer[MODEL_INPUT_BYTES] PLACE_BULK;
-static uint32_t announced; /* bytes of the load under way, 0 for none */
-static uint32_t loaded;
+uint8_t input_buffer[MODEL_INPUT_BYTES] PLACE_BULK;
+struct load input_load;
 
 void input_clear(void)
 {
-    memset(buffer, 0, sizeof buffer);
-    announced = 0;
-    loaded = 0;
-}
-
-enum input_status input_begin(uint32_t bytes)
-{
-    if (bytes == 0u || bytes > sizeof buffer) {
-        return INPUT_TOO_LONG;
-    }
-    input_clear();
-    announced = bytes;
-    return INPUT_OK;
-}
-
-enum input_status input_append(const uint8_t *bytes, uint32_t count)
-{
-    if (announced == 0u) {
-        return INPUT_NO_LOAD;
-    }
-    if (count > announced - loaded) {
-        return INPUT_TOO_LONG;
-    }
-    memcpy(&buffer[loaded], bytes, count);
-    loaded += count;
-    if (loaded < announced) {
-        return INPUT_OK;
-    }
-    announced = 0;
-    return INPUT_COMPLETE;
-}
-
-const uint8_t *input_bytes(void)
-{
-    return buffer;
-}
-
-uint32_t input_loaded_bytes(void)
-{
-    return loaded;
+    input_load = (struct load){.bytes = input_buffer, .room = sizeof input_buffer};
+    load_clear(&input_load);
 }
 
 void input_to_model(void)
 {
-    memcpy(model_input(), buffer, sizeof buffer);
+    memcpy(model_input(), input_buffer, sizeof input_buffer);
 }

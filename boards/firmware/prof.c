@@ -2,15 +2,15 @@
 
 #include "board.h"
 
-volatile uint32_t prof_stamp[MODEL_OPS + 1];
+volatile uint32_t prof_stamp[PROF_MARKS];
 bool prof_timing;
 
-static uint64_t recorded[MODEL_OPS + 1];
+static uint64_t recorded[PROF_MARKS];
 static uint64_t mark_ticks; /* what one mark costs, measured on an empty operator */
 
-void prof_record(uint32_t index)
+void prof_record(uint32_t mark)
 {
-    recorded[index] = board_ticks();
+    recorded[mark] = board_ticks();
 }
 
 void prof_start(void)
@@ -30,8 +30,20 @@ void prof_stop(void)
     prof_timing = false;
 }
 
-uint64_t prof_ticks(uint32_t index)
+static uint64_t ticks_after(uint32_t mark)
 {
-    const uint64_t ticks = recorded[index + 1u] - recorded[index];
+    const uint64_t ticks = recorded[mark + 1u] - recorded[mark];
     return ticks > mark_ticks ? ticks - mark_ticks : 0u;
 }
+
+uint64_t prof_ticks(uint32_t index)
+{
+    return ticks_after(PROF_FIRST_OP + index);
+}
+
+#if MODEL_FRONT_END
+uint64_t prof_front_end_ticks(void)
+{
+    return ticks_after(0);
+}
+#endif

@@ -1,15 +1,18 @@
 /* protocol.h: the MLPerf Tiny serial protocol and our added commands.
  *
- * The host sends words separated by spaces and ended by '%', at most PROTOCOL_COMMAND_CHARACTERS before it. Replies are
- * lines ended by CR LF; every command, also a refused one, ends with `m-ready`.
+ * The host sends words separated by spaces and ended by '%', at most PROTOCOL_COMMAND_CHARACTERS before it (`audio`:
+ * PROTOCOL_LINE_CHARACTERS). Replies are lines ended by CR LF; every command, also a refused one, ends with `m-ready`.
  *
  *     name  profile  timestamp  db load N  db HH..  db print  infer [N [W]]  results      (MLPerf Tiny)
  *     build       m-build-[16 hex digits]        identifies the sources of this image
+ *     db place N  m-load-done                    a debug probe has written the first N bytes of input_buffer
  *     crc         m-crc-[8 hex digits]           CRC-32 of the bytes loaded so far
  *     output      m-output-[hex]                 raw output tensor, 32 bytes a line
- *     layers      m-layer-[index,ticks]          one inference, one line per operator
+ *     layers      m-layer-[index,ticks]          one inference, one line per operator; with a front end a line
+ *                                                m-layer-[front_end,ticks] comes first
  *     memory      m-memory-[stack high water,stack,arena]    bytes
  *     clock       m-clock-[hertz]
+ *     (audio/commands.h: those of a firmware with a front end)
  *     reset       starts again; `m-ready` is the one that ends the boot messages
  */
 #ifndef PROTOCOL_H
@@ -17,7 +20,10 @@
 
 #include <stdint.h>
 
+#include "model.h"
+
 #define PROTOCOL_COMMAND_CHARACTERS 80u
+#define PROTOCOL_LINE_CHARACTERS (MODEL_FRONT_END ? 250u : PROTOCOL_COMMAND_CHARACTERS)
 
 /* Send the boot messages and be ready for commands. */
 void protocol_boot(void);

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from hil.audio import AudioLink
 from hil.virtual.cortex_m7 import CycleModel, Edge
 from hil.virtual.instruction import Decoder
 from hil.virtual.program import Program, read_program
@@ -115,8 +116,14 @@ def build_plugin(folder: Path, compiler: str) -> Path:
     return library
 
 
-def profile_ops(image: Path, network_input: bytes | None, model: MemoryModel, plugin: Path) -> tuple[OpProfile, ...]:
-    """Profile each op of the second inference on `network_input`; None: of the second `layers`, without an input."""
+def profile_ops(
+    image: Path, network_input: bytes | None, model: MemoryModel, plugin: Path, audio: bytes | None = None
+) -> tuple[OpProfile, ...]:
+    """Profile each op of the second inference on `network_input`; None: of the second `layers`, without an input.
+
+    With `audio`, for an image with a front end: of the second pass of front end and network over it; the front end
+    comes first.
+    """
     program = read_program(image)
     marks = program.objects.get(MARKS)
     if marks is None:
@@ -126,7 +133,9 @@ def profile_ops(image: Path, network_input: bytes | None, model: MemoryModel, pl
         options = [f"out={record}", f"marks={marks.address}:{marks.size_bytes // 4}", *_model_options(model)]
         argument = ",".join([str(plugin).replace(",", ",,"), *options])
         with Twin(image, name="profiler", counting=False, arguments=("-plugin", argument)) as twin:
-            if network_input is None:
+            if audio is not None:
+                AudioLink(twin.link).listen(audio)  # which asks twice
+            elif network_input is None:
                 twin.link.layers()
                 twin.link.layers()
             else:

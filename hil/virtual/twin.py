@@ -8,6 +8,9 @@ The listening socket is made here and handed over open, so no other process can 
 for the host before it runs the first instruction: not a byte of the start-up message is lost. It dies with its
 parent.
 
+Inputs and audio do not go through the UART, byte by byte, but straight into memory (`memory_probe.py`), and are then
+announced to the image; the link checks them by CRC either way.
+
 QEMU looks again whether the guest's UART takes bytes only when something wakes its main loop, and enabling the
 receiver is not such a thing: bytes sent before could lie there for ever. So each sync also sends an empty line to
 QEMU's monitor.
@@ -24,12 +27,14 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO
 
 from hil.link import DeviceLink
+from hil.virtual.memory_probe import MemoryProbe
+from hil.virtual.program import Symbol, read_program
 from pipeline.errors import HardwareError, LinkTimeout, ToolError
 
 PROGRAM = "qemu-system-arm"
@@ -57,6 +62,8 @@ class Twin:
         self._arguments = ("-icount", f"shift={ICOUNT_SHIFT}", *arguments) if counting else tuple(arguments)
         self._process: subprocess.Popen[bytes] | None = None
         self._log: IO[bytes] | None = None
+        self._probe_port = 0
+        self._objects: Mapping[str, Symbol] | None = None  # read when first wanted
         self.link: DeviceLink
 
     def __enter__(self) -> Twin:
@@ -67,19 +74,21 @@ class Twin:
             )
         self._log = tempfile.TemporaryFile()
         try:
-            with socket.create_server(("127.0.0.1", 0), backlog=1) as listener:
-                port = listener.getsockname()[1]
-                argv = self._argv(program, listener.fileno())
+            with _listener() as listener, _listener() as probe:
+                port, self._probe_port = (each.getsockname()[1] for each in (listener, probe))
+                argv = self._argv(program, listener.fileno(), probe.fileno())
                 self._process = subprocess.Popen(
                     argv,
                     bufsize=0,
                     stdin=subprocess.PIPE,
                     stdout=self._log,
                     stderr=self._log,
-                    pass_fds=(listener.fileno(),),
+                    pass_fds=(listener.fileno(), probe.fileno()),
                     preexec_fn=_die_with_parent(),
                 )
-            self.link = DeviceLink.open(f"socket://127.0.0.1:{port}", name=self._name, nudge=self._wake)
+            self.link = DeviceLink.open(
+                f"socket://127.0.0.1:{port}", name=self._name, nudge=self._wake, place=self.place
+            )
             self.link.await_boot(min(_BOOT_S, self._sync_s))
             self.link.sync(self._sync_s)
         except HardwareError as error:
@@ -122,8 +131,20 @@ class Twin:
             with contextlib.suppress(OSError):  # QEMU is gone: the link will say so
                 self._process.stdin.write(b"\n")
 
-    def _argv(self, program: str, descriptor: int) -> list[str]:
-        console = f"socket,id=console,fd={descriptor},server=on,wait=on,nodelay=on"
+    def place(self, name: str, data: bytes) -> bool:
+        """Write into a named object of the image while the machine stands still; False if it has none of that size."""
+        if self._objects is None:
+            self._objects = read_program(self._image).objects
+        target = self._objects.get(name)
+        if target is None or target.size_bytes < len(data):
+            return False
+        with MemoryProbe(self._probe_port, self._name) as probe:
+            probe.write(target.address, data)
+        return True
+
+    def _argv(self, program: str, console_fd: int, probe_fd: int) -> list[str]:
+        console = f"socket,id=console,fd={console_fd},server=on,wait=on,nodelay=on"
+        probe = f"socket,id=probe,fd={probe_fd},server=on,wait=off,nodelay=on"
         machine = [program, "-machine", MACHINE, "-nodefaults", "-display", "none", "-monitor", "stdio"]
         return [
             *machine,
@@ -131,6 +152,10 @@ class Twin:
             console,
             "-serial",
             "chardev:console",
+            "-chardev",
+            probe,
+            "-gdb",
+            "chardev:probe",
             *self._arguments,
             "-kernel",
             str(self._image),
@@ -149,6 +174,10 @@ class Twin:
         if exit_code is not None:
             return ToolError.failed(argv, exit_code, output)
         return LinkTimeout(f"{error} QEMU runs {self._image.name}, but the image does not speak the protocol.")
+
+
+def _listener() -> socket.socket:
+    return socket.create_server(("127.0.0.1", 0), backlog=1)
 
 
 def qemu_path() -> str:

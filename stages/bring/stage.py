@@ -42,11 +42,11 @@ def run(*, config: BringConfig, out_dir: Path) -> Brought:
     import numpy as np
 
     from stages.bring.golden import golden_inputs, pinned_bytes
-    from stages.graph.tflite_reader import read_tflite
+    from stages.graph.planned_file import without_float_edges
     from stages.graph.tflm import run_tflm
 
-    content = pinned_bytes(config.model.path, config.model.sha256)
-    graph = read_tflite(content)
+    content, edges = without_float_edges(pinned_bytes(config.model.path, config.model.sha256))
+    graph = edges.graph
     given = pinned_bytes(config.inputs.path, config.inputs.sha256) if config.inputs else None
     inputs = golden_inputs(graph, given, config.random_inputs, config.seed)
     np.savez(out_dir / "golden.npz", inputs=inputs, outputs=run_tflm(content, graph, inputs))

@@ -9,6 +9,7 @@ from elftools.elf.constants import SH_FLAGS
 from elftools.elf.elffile import ELFFile
 
 from boards import Board
+from stages.firmware.front_end import FrontEnd, Stream
 from stages.firmware.image import Images, Placement
 from stages.firmware.model_source import CompiledModel
 
@@ -33,6 +34,22 @@ class OpKernel:
 
 
 @dataclass(frozen=True, kw_only=True)
+class FrontEndUse:
+    """What the front end wants and takes; of a stream also how it decides."""
+
+    kind: str
+    sample_rate_hz: int
+    clip_samples: int
+    hop_samples: int
+    window_samples: int
+    frames: int
+    coefficients: int
+    constant_bytes: int
+    ram_bytes: int
+    stream: Stream | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Footprint:
     """footprint.json"""
 
@@ -49,9 +66,12 @@ class Footprint:
     regions: dict[str, Region]
     sections: dict[str, int]
     ops: tuple[OpKernel, ...]
+    front_end: FrontEndUse | None
 
 
-def footprint(model: CompiledModel, placement: Placement, images: Images, board: Board) -> Footprint:
+def footprint(
+    model: CompiledModel, placement: Placement, images: Images, board: Board, front_end: FrontEnd | None = None
+) -> Footprint:
     """The footprint of the board's own image."""
     sections, used = _sections(images.image, board)
     return Footprint(
@@ -73,6 +93,23 @@ def footprint(model: CompiledModel, placement: Placement, images: Images, board:
                 zip(model.graph.ops, model.calls, model.layout.live_bytes, strict=True)
             )
         ),
+        front_end=front_end and front_end_use(front_end),
+    )
+
+
+def front_end_use(front_end: FrontEnd) -> FrontEndUse:
+    """What a host must know of a front end to speak with it."""
+    return FrontEndUse(
+        kind=front_end.kind,
+        sample_rate_hz=front_end.sample_rate_hz,
+        clip_samples=front_end.clip_samples,
+        hop_samples=front_end.hop_samples,
+        window_samples=front_end.window_samples,
+        frames=front_end.frames,
+        coefficients=front_end.coefficients,
+        constant_bytes=front_end.constant_bytes,
+        ram_bytes=front_end.fast_bytes + front_end.bulk_bytes,
+        stream=front_end.stream,
     )
 
 

@@ -13,13 +13,15 @@ from pathlib import Path
 
 from boards import BOARDS_FOLDER, Board, Memory
 from pipeline.errors import StageError
+from stages.firmware.front_end import FrontEnd
+from stages.firmware.front_end_source import front_end_header, front_end_source, stream_settings
 from stages.firmware.model_source import CompiledModel, model_header, model_source
 from stages.firmware.toolchain import Toolchain, copy_image
 
 FIRMWARE = BOARDS_FOLDER / "firmware"
 VIRTUAL = BOARDS_FOLDER / "virtual"
 
-CODE_BYTES = 16 * 1024  # everything in flash that is not the network's: 9 KB measured
+CODE_BYTES = 24 * 1024  # everything in flash that is not the network's and no table: 12 KB measured, 17 with a stream
 VARIABLE_BYTES = 8 * 1024  # in the preferred RAM beside the arena: 4 KB of stack, some 2 KB of variables
 BUILD_ID_DIGITS = 16
 
@@ -44,17 +46,20 @@ class Images:
     compiler: str
 
 
-def place_arena(model: CompiledModel, board: Board) -> Placement:
+def place_arena(model: CompiledModel, board: Board, front_end: FrontEnd | None = None) -> Placement:
     """The first of the board's arena regions with room; refuses a network that does not fit."""
     flash = board.memories["flash"]
-    _check(board, "flash", flash, f"weights of {model.constant_bytes} B and code", model.constant_bytes + CODE_BYTES)
+    constants = model.constant_bytes + (front_end.constant_bytes if front_end else 0)
+    _check(board, "flash", flash, f"weights of {constants} B and code", constants + CODE_BYTES)
     fast, bulk = (board.memories[region] for region in board.arena_regions)
     activations = model.layout.arena_bytes + model.scratch_bytes
-    in_fast = activations + VARIABLE_BYTES <= fast.size
+    variables = VARIABLE_BYTES + (front_end.fast_bytes if front_end else 0)
+    in_fast = activations + variables <= fast.size
     what = (
         f"arena of {model.layout.arena_bytes} B, scratch of {model.scratch_bytes} B and input of {model.input.nbytes} B"
     )
-    _check(board, board.arena_regions[1], bulk, what, model.input.nbytes + (0 if in_fast else activations))
+    samples = front_end.bulk_bytes if front_end else 0
+    _check(board, board.arena_regions[1], bulk, what, model.input.nbytes + samples + (0 if in_fast else activations))
     if in_fast:
         return Placement(region=board.arena_regions[0], macro="PLACE_FAST")
     return Placement(region=board.arena_regions[1], macro="PLACE_BULK")
@@ -68,17 +73,32 @@ def _check(board: Board, region: str, memory: Memory, what: str, needed: int) ->
         )
 
 
-def write_sources(model: CompiledModel, name: str, placement: Placement, folder: Path) -> None:
-    """model.c and model.h."""
+def write_sources(
+    model: CompiledModel, name: str, placement: Placement, folder: Path, front_end: FrontEnd | None = None
+) -> None:
+    """model.c and model.h, and front_end.c and front_end.h where there is one."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "model.h").write_text(model_header(model, name))
+    (folder / "model.h").write_text(model_header(model, name, front_end.kind if front_end else "none"))
     (folder / "model.c").write_text(model_source(model, placement.macro))
+    if front_end is not None:
+        (folder / "front_end.h").write_text(front_end_header(front_end))
+        (folder / "front_end.c").write_text(front_end_source(front_end))
+        if front_end.stream is not None:
+            (folder / "stream_settings.h").write_text(stream_settings(front_end.stream))
+
+
+def portable_sources(generated: Path) -> list[Path]:
+    """Everything that a board and its twin share, for what `write_sources` wrote."""
+    audio = _sources(FIRMWARE / "audio") if (generated / "front_end.h").exists() else []
+    if not (generated / "stream_settings.h").exists():
+        audio = [source for source in audio if source.stem != "stream"]
+    return [*_sources(FIRMWARE), *_sources(FIRMWARE / "kernels"), *audio, *_sources(generated)]
 
 
 def build_images(board: Board, generated: Path, optimise: str, out_dir: Path) -> Images:
     """Compile what `write_sources` wrote together with the firmware and link it for the board and for its twin."""
     support = FIRMWARE / board.support
-    shared = [*_sources(FIRMWARE), *_sources(FIRMWARE / "kernels"), *_sources(generated)]
+    shared = portable_sources(generated)
     real, twin = [*_sources(support), *_sources(board.folder)], _sources(VIRTUAL)
     scripts = {folder: [folder / "memory.ld", FIRMWARE / "sections.ld"] for folder in (board.folder, VIRTUAL)}
     defines = {
@@ -88,7 +108,7 @@ def build_images(board: Board, generated: Path, optimise: str, out_dir: Path) ->
     }
     tools = Toolchain(optimise=optimise, path_names={BOARDS_FOLDER: "boards", generated: "generated"})
     compiler = tools.version()
-    files = [*shared, *real, *twin, *scripts[board.folder], *scripts[VIRTUAL], *generated.glob("model.h")]
+    files = [*shared, *real, *twin, *scripts[board.folder], *scripts[VIRTUAL], *generated.glob("*.h")]
     files += [*FIRMWARE.rglob("*.h"), *board.folder.glob("*.h")]
     build_id = _build_id(files, generated, [compiler, *tools.flags, *(f"{k}={v}" for k, v in defines.items())])
     (generated / "build_id.h").write_text(

@@ -9,11 +9,13 @@ from dataclasses import dataclass
 
 from pipeline.errors import StageError
 from stages.firmware.c_text import c_comment
+from stages.firmware.config import FrontEndKind
 from stages.firmware.kernel_calls import KernelCall, kernel_call
 from stages.graph.arena_layout import ArenaLayout
 from stages.graph.graph import Graph, Tensor
 
 _MADE_BY = "Made by stages/firmware/model_source.py from a .tflite file; changes here are lost."
+_FRONT_ENDS: tuple[FrontEndKind, ...] = ("none", "mfcc", "kws_stream")
 _NAME_CHARACTERS = 60  # TensorFlow joins the names of all that it fused
 
 
@@ -58,7 +60,7 @@ def compile_model(graph: Graph, layout: ArenaLayout) -> CompiledModel:
     return CompiledModel(graph=graph, layout=layout, calls=calls)
 
 
-def model_header(model: CompiledModel, name: str) -> str:
+def model_header(model: CompiledModel, name: str, front_end: FrontEndKind = "none") -> str:
     """model.h"""
     grid = model.output.quantisation
     assert grid
@@ -78,6 +80,10 @@ def model_header(model: CompiledModel, name: str) -> str:
 #define MODEL_ARENA_BYTES {model.layout.arena_bytes}u
 #define MODEL_OUTPUT_ZERO_POINT ({grid.zero_point[0]})
 #define MODEL_OUTPUT_MILLI_Q32 INT64_C({milli_q32}) /* output scale in thousandths, times 2^32 */
+
+/* What stands before the network: nothing, MFCC of a clip, or of a stream. */
+#define MODEL_FRONT_END {_FRONT_ENDS.index(front_end)}
+#define MODEL_FRONT_END_STREAM {_FRONT_ENDS.index("kws_stream")}
 
 /* Both point into the arena; an inference overwrites the input. */
 int8_t *model_input(void);

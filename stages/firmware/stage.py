@@ -1,6 +1,6 @@
 """firmware: compile the int8 network to C and link it, with kernels and protocol, for a board and for its twin.
 
-Reads   model (.tflite)
+Reads   model (.tflite); dataset (.json) for the settings of a front end
 Writes  firmware.elf .bin .hex (the board), twin.elf (QEMU), generated/ (model.c, model.h), footprint.json
 Fails   StageError for an operator without a kernel or a network that does not fit, before anything is compiled
 """
@@ -9,20 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
-
-from pydantic import Field
 
 from boards import load_board
-from pipeline.stage import Config, stage, write_json
+from pipeline.stage import read_json, stage, write_json
+from stages.firmware.config import FirmwareConfig, FrontEndKind, StreamConfig
 
-
-class FirmwareConfig(Config):
-    """Section `firmware` of the configuration."""
-
-    # What the device answers to `profile`; the MLPerf Tiny runner chooses its inputs by it.
-    model_name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,32}$")] = "kws01"
-    optimise: Literal["O2", "O3", "Os"] = "O3"  # the kernels' loops gain, the rest is small
+__all__ = ["Firmware", "FirmwareConfig", "FrontEndKind", "StreamConfig", "run"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,19 +35,25 @@ class Firmware:
     packages=("ai-edge-litert", "pyelftools"),
     sources=("boards/firmware", "boards/{board}", "boards/virtual"),
 )
-def run(model: Path, *, config: FirmwareConfig, board: str, out_dir: Path) -> Firmware:
+def run(model: Path, dataset: Path | None, *, config: FirmwareConfig, board: str, out_dir: Path) -> Firmware:
     from stages.firmware.footprint import footprint
+    from stages.firmware.front_end import design_front_end
     from stages.firmware.image import build_images, place_arena, write_sources
     from stages.firmware.model_source import compile_model
     from stages.graph.arena_layout import arena_layout
+    from stages.graph.float_edges import strip_float_edges
     from stages.graph.tflite_reader import read_tflite
 
     described = load_board(board)
-    graph = read_tflite(model)
+    graph = strip_float_edges(read_tflite(model)).graph
     compiled = compile_model(graph, arena_layout(graph))
-    placement = place_arena(compiled, described)
+    front_end = None
+    if config.front_end != "none":
+        settings = {} if dataset is None else read_json(dataset)
+        front_end = design_front_end(config.front_end, config.stream, settings, graph)
+    placement = place_arena(compiled, described, front_end)
     generated = out_dir / "generated"
-    write_sources(compiled, config.model_name, placement, generated)
+    write_sources(compiled, config.model_name, placement, generated, front_end)
     images = build_images(described, generated, config.optimise, out_dir)
     return Firmware(
         image=images.image,
@@ -63,5 +61,5 @@ def run(model: Path, *, config: FirmwareConfig, board: str, out_dir: Path) -> Fi
         image_hex=images.image_hex,
         twin=images.twin,
         generated=generated,
-        footprint=write_json(out_dir / "footprint.json", footprint(compiled, placement, images, described)),
+        footprint=write_json(out_dir / "footprint.json", footprint(compiled, placement, images, described, front_end)),
     )

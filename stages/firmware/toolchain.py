@@ -20,6 +20,7 @@ _INSTALL = "apt-get install --no-install-recommends gcc-arm-none-eabi libnewlib-
 CORE_FLAGS = ("-mcpu=cortex-m7", "-mthumb", "-mfpu=fpv5-d16", "-mfloat-abi=hard")
 C_FLAGS = (
     *("-std=c11", "-g", "-ffunction-sections", "-fdata-sections"),
+    *("-ffp-contract=fast",),  # the M7 multiplies and adds in one instruction
     *("-fwrapv",),  # sums wrap as in the reference kernels, instead of being undefined
     *(
         "-fno-tree-reassoc",

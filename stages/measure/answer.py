@@ -14,7 +14,7 @@ def measured(folders: Mapping[str, Path]) -> Answer:
     device = read_json(folders["measure"] / "device.json")
     footprint = read_json(folders["firmware"] / "footprint.json")
     with (folders["measure"] / "layers.csv").open() as stream:
-        macs = sum(int(row["macs"]) for row in csv.DictReader(stream))
+        macs = sum(int(row["macs"] or 0) for row in csv.DictReader(stream))  # empty: the front end
     with (folders["measure"] / "samples.csv").open() as stream:
         samples = list(csv.DictReader(stream))
     record = {

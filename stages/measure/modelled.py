@@ -28,14 +28,19 @@ _DATA = (0x20000000, 4 << 20)
 _BULK = ".bulk"  # boards/firmware/sections.ld
 
 
-def profile_network(twin: Path, network_input: bytes, board: Board) -> tuple[OpProfile, ...] | None:
-    """Profile one inference, or None on a machine without a C compiler to build the profiler with."""
+def profile_network(
+    twin: Path, network_input: bytes, board: Board, audio: bytes | None = None
+) -> tuple[OpProfile, ...] | None:
+    """Profile one inference, or None on a machine without a C compiler to build the profiler with.
+
+    With `audio` of front end and network: the front end comes first.
+    """
     compiler = host_compiler()
     if compiler is None:
         return None
     model = memory_model(board, read_program(twin))
     with tempfile.TemporaryDirectory(prefix="profiler-plugin-") as folder:
-        return profile_ops(twin, network_input, model, build_plugin(Path(folder), compiler))
+        return profile_ops(twin, network_input, model, build_plugin(Path(folder), compiler), audio)
 
 
 def memory_model(board: Board, program: Program) -> MemoryModel:

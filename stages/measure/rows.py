@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from boards import Board
 from hil.virtual.profiler import OpProfile
 from pipeline.stage import Target
-from stages.graph.graph import Graph, Op
-from stages.graph.resources import resources
-from stages.measure.session import Seen
+from stages.graph.graph import Graph
+from stages.graph.resources import op_macs
+from stages.measure.session import FrontEndSeen, Seen
+
+if TYPE_CHECKING:  # they bring torch along
+    from stages.measure.audio_session import AudioSeen
+    from stages.measure.listening import StreamSeen
 
 SAMPLE_COLUMNS = (
     *("experiment", "board", "source", "clock_hz", "runtime", "n"),
@@ -25,6 +30,26 @@ LAYER_COLUMNS = (
 RUNTIME = "aot"  # the network compiled ahead of time to C
 
 
+@dataclass(frozen=True)
+class FrontEndFigures:
+    """What was seen of a front end, and the model's view of it on the twin."""
+
+    settings: Mapping[str, Any]  # as in footprint.json
+    seen: FrontEndSeen
+    stream: StreamSeen | None
+    profile: OpProfile | None
+
+
+def audio_figures(
+    settings: Mapping[str, Any] | None, audio: AudioSeen | None, profile: Sequence[OpProfile] | None
+) -> tuple[FrontEndFigures | None, Sequence[OpProfile] | None]:
+    """The front end, and what is left of the profile for the ops."""
+    if settings is None or audio is None:
+        return None, profile
+    own, ops = (None, None) if profile is None else (profile[0], profile[1:])
+    return FrontEndFigures(settings, audio.front_end, audio.stream, own), ops
+
+
 def write_samples(path: Path, experiment: str, target: Target, seen: Seen) -> Path:
     """One row per timed inference."""
     common = [experiment, target.board, target.source, seen.clock_hz, RUNTIME, len(seen.samples)]
@@ -35,10 +60,18 @@ def write_samples(path: Path, experiment: str, target: Target, seen: Seen) -> Pa
 
 
 def write_layers(
-    path: Path, graph: Graph, kernels: Sequence[Mapping[str, Any]], seen: Seen, profile: Sequence[OpProfile] | None
+    path: Path,
+    graph: Graph,
+    kernels: Sequence[Mapping[str, Any]],
+    seen: Seen,
+    profile: Sequence[OpProfile] | None,
+    front_end: FrontEndFigures | None = None,
 ) -> Path:
-    """One row per op, in the order of execution; `kernels` is what the firmware step chose for each."""
-    rows = []
+    """One row per op, in the order of execution; `kernels` is what the firmware step chose for each.
+
+    A front end comes first, with index -1; it has neither MACs nor a part of the arena.
+    """
+    rows: list[list[object]] = [] if front_end is None else [_front_end_row(front_end, seen.counts_instructions)]
     for index, (op, chosen, ticks) in enumerate(zip(graph.ops, kernels, seen.op_ticks, strict=True)):
         rows.append(
             [
@@ -53,8 +86,53 @@ def write_layers(
     return _write(path, LAYER_COLUMNS, rows)
 
 
-def device_record(target: Target, board: Board, seen: Seen, profile: Sequence[OpProfile] | None) -> dict[str, Any]:
-    """The device as a whole; None for what this source cannot tell."""
+def _front_end_row(figures: FrontEndFigures, counts_instructions: bool) -> list[object]:
+    profile = figures.profile
+    return [
+        *(-1, "MFCC", "front_end", "mfcc_clip", None),
+        figures.seen.ticks if counts_instructions else None,
+        None if profile is None else profile.cycles_modelled,
+        None if profile is None else profile.cycles_zero_wait,
+        None if counts_instructions else figures.seen.ticks,
+        None,
+    ]
+
+
+def front_end_record(figures: FrontEndFigures, board: Board, counts_instructions: bool) -> dict[str, Any]:
+    """The front end on its own; the network's figures do not contain it."""
+    seen, profile = figures.seen, figures.profile
+    return {
+        "instructions": seen.ticks if counts_instructions else None,
+        "cycles": None if counts_instructions else seen.ticks,
+        "cycles_modelled": None if profile is None else profile.cycles_modelled,
+        "cycles_zero_wait": None if profile is None else profile.cycles_zero_wait,
+        "latency_ms_modelled": None if profile is None else profile.cycles_modelled / board.clock_hz * 1e3,
+        "features": seen.values,
+        "features_equal": seen.equal,
+        "features_within_one": seen.within_one,
+    }
+
+
+def _stream_record(
+    figures: FrontEndFigures, stream: StreamSeen, network_cycles: int | None, board: Board
+) -> dict[str, Any]:
+    """With the share of its time that the core would be busy at the pace of the sound; above 1 it cannot keep up."""
+    settings, busy = figures.settings, None
+    if network_cycles is not None and figures.profile is not None:
+        hops = settings["stream"]["run_hops"]
+        cycles = network_cycles + hops * figures.profile.cycles_modelled / settings["frames"]
+        busy = cycles / (hops * settings["hop_samples"] / settings["sample_rate_hz"] * board.clock_hz)
+    return {**asdict(stream), "busy_share_modelled": busy}
+
+
+def device_record(
+    target: Target,
+    board: Board,
+    seen: Seen,
+    profile: Sequence[OpProfile] | None,
+    front_end: FrontEndFigures | None = None,
+) -> dict[str, Any]:
+    """The device as a whole; counts and cycles are the network's. None for what this source cannot tell."""
     cycles = None if profile is None else sum(op.cycles_modelled for op in profile)
     return {
         "board": target.board,
@@ -73,13 +151,9 @@ def device_record(target: Target, board: Board, seen: Seen, profile: Sequence[Op
         "latency_ms_modelled": None if cycles is None else cycles / board.clock_hz * 1e3,
         "power_w_modelled": board.power_active_w,
         "qemu_version": seen.qemu_version,
+        "front_end": front_end and front_end_record(front_end, board, seen.counts_instructions),
+        "stream": front_end and front_end.stream and _stream_record(front_end, front_end.stream, cycles, board),
     }
-
-
-def op_macs(graph: Graph, op: Op) -> int:
-    """Multiply-accumulates of one op: those of the graph that has only it."""
-    alone = Graph(graph.tensors, (op,), tuple(graph.activations_of(op)), op.outputs)
-    return resources(alone).macs
 
 
 def _write(path: Path, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Path:

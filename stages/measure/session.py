@@ -52,6 +52,16 @@ class Seen:
 
 
 @dataclass(frozen=True)
+class FrontEndSeen:
+    """One clip through a front end."""
+
+    ticks: int  # instructions on the twin, cycles on a board
+    values: int  # features
+    equal: int  # to the host's
+    within_one: int  # or one step off
+
+
+@dataclass(frozen=True)
 class OpenLink:
     """A link in sync, and what kind of device is at its other end."""
 

@@ -1,8 +1,11 @@
 """measure: run the flashed network on its board or twin and record what was seen, raw.
 
-Reads   flash, twin, footprint, model (.tflite), golden (inputs and TFLM's outputs)
-Writes  samples.csv (one row per timed inference), layers.csv (one row per op), outputs.npz, device.json
-Fails   StageError at the first output byte that differs from the golden one; link errors from hil
+Reads   flash, twin, footprint, model (.tflite), golden (inputs and TFLM's outputs); features and dataset (.json) for
+        accuracy on the device, front end and stream
+Writes  samples.csv (one row per timed inference), layers.csv (one row per op), outputs.npz, device.json,
+        accuracy_device.json
+Fails   StageError at the first output byte that differs from the golden one, at features too far from the host's, at a
+        stream unlike its reference; link errors from hil
 
 On the twin instructions are counted exactly, and cycles are modelled; without a C compiler on the host their columns
 stay empty. On a board cycles and latency are measured.
@@ -23,6 +26,8 @@ class MeasureConfig(Config):
 
     runs: int = Field(default=30, ge=1)  # the paper's number of measurements behind a mean and 2 sigma
     warmup: int = Field(default=3, ge=0)  # inferences before the first sample: caches and branch predictors settle
+    accuracy_inputs: int = Field(default=0, ge=0)  # test inputs for accuracy on the device: 60 ms each on a twin
+    stream_words: int = Field(default=20, ge=0, le=1000)  # of a kws_stream firmware: a minute, three seconds a word
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,15 +36,17 @@ class Measured:
     device_layers: Path  # layers.csv
     outputs: Path  # outputs.npz: inputs, outputs
     device: Path  # device.json
+    device_accuracy: Path  # accuracy_device.json
 
 
 @stage(
     "measure",
     touches_hardware=True,
-    packages=("pyserial", "numpy", "capstone", "pyelftools"),
+    packages=("pyserial", "numpy", "capstone", "pyelftools", "tflite-micro", "torch"),
     twin_programs=("qemu-system-arm",),
-    optional_programs=("gcc",),  # builds the profiler; without it there are instructions but no modelled cycles
-    sources=("boards/{board}/board.yaml", "hil/virtual/plugin"),
+    # gcc builds the profiler: without it there are instructions but no modelled cycles. espeak-ng speaks for streams.
+    optional_programs=("gcc", "espeak-ng"),
+    sources=("boards/{board}/board.yaml", "hil/virtual/plugin", "data/manifests/builtin_keywords.yaml"),
 )
 def run(
     flash: Path,
@@ -47,6 +54,8 @@ def run(
     footprint: Path,
     model: Path,
     golden: Path,
+    features: Path | None,
+    dataset: Path | None,
     *,
     config: MeasureConfig,
     target: Target,
@@ -56,19 +65,32 @@ def run(
 ) -> Measured:
     from boards import load_board
     from stages.graph.tflite_reader import read_tflite
+    from stages.measure.accuracy import NOT_MEASURED, choose_inputs, measure_accuracy
     from stages.measure.golden import read_golden, write_outputs
     from stages.measure.modelled import profile_network
-    from stages.measure.rows import device_record, write_layers, write_samples
+    from stages.measure.rows import audio_figures, device_record, write_layers, write_samples
     from stages.measure.session import measure_device, open_link
 
     board, built, flashed = load_board(target.board), read_json(footprint), read_json(flash)
     expected, graph = read_golden(golden), read_tflite(model)
+    accuracy, audio = NOT_MEASURED, None
     with open_link(target, board, flashed, twin) as link:
         seen = measure_device(link, expected, len(graph.ops), flashed["build_id"], config.runs, config.warmup, progress)
-    profile = profile_network(twin, expected.inputs[0].tobytes(), board) if target.source == "virtual" else None
+        if config.accuracy_inputs:
+            chosen = choose_inputs(features, graph, config.accuracy_inputs)
+            accuracy = measure_accuracy(link.link, model.read_bytes(), graph, chosen, progress)
+        if built["front_end"] is not None:
+            from stages.measure.audio_session import measure_audio  # torch: only where there is audio
+
+            settings = {} if dataset is None else read_json(dataset)
+            audio = measure_audio(link, built["front_end"], settings, model, graph, config.stream_words, progress)
+    clip = None if audio is None else audio.clip.tobytes()
+    profile = profile_network(twin, expected.inputs[0].tobytes(), board, clip) if target.source == "virtual" else None
+    front_end, ops = audio_figures(built["front_end"], audio, profile)
     return Measured(
         samples=write_samples(out_dir / "samples.csv", experiment, target, seen),
-        device_layers=write_layers(out_dir / "layers.csv", graph, built["ops"], seen, profile),
+        device_layers=write_layers(out_dir / "layers.csv", graph, built["ops"], seen, ops, front_end),
         outputs=write_outputs(out_dir / "outputs.npz", expected.inputs, seen.outputs),
-        device=write_json(out_dir / "device.json", device_record(target, board, seen, profile)),
+        device=write_json(out_dir / "device.json", device_record(target, board, seen, ops, front_end)),
+        device_accuracy=write_json(out_dir / "accuracy_device.json", accuracy),
     )

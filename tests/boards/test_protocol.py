@@ -89,6 +89,9 @@ def test_boot_says_mode_time_and_ready(session: Session) -> None:
         ("db load 1x", b"e-[db load needs the number of bytes, above 0]\r\n"),
         ("db load 190", b"e-[Load of 190 bytes refused: the input has 189]\r\n"),
         ("db load 999999999", b"e-[Load of 999999999 bytes refused: the input has 189]\r\n"),
+        ("db place 189", b"m-load-done\r\n"),
+        ("db place 190", b"e-[Load of 190 bytes refused: the input has 189]\r\n"),
+        ("db place", b"e-[db place needs the number of bytes, above 0]\r\n"),
         ("db 0102", b"e-[No load under way: send db load first]\r\n"),
         ("db 012", b"e-[Insufficent number of hex digits]\r\n"),
         ("db 01zz", b"e-[Invalid hex digit 'zz']\r\n"),
@@ -103,6 +106,13 @@ def test_command_gets_its_reply(command: str | bytes, reply: bytes, session: Ses
 def test_load_is_silent_until_the_last_byte(session: Session) -> None:
     replies = session.replies("db load 5", "db 0102", "db 0AfF", "db 7f", "db print")
     assert replies[1:] == [b"", b"", b"m-load-done\r\n", b"m-buffer-01-02-0a-ff-7f\r\n"]
+
+
+def test_placed_bytes_count_as_loaded_and_end_a_load(session: Session) -> None:
+    replies = session.replies("db load 5", "db 0102", "db place 1", "db print", "db 03", "crc")
+    assert replies[2:4] == [b"m-load-done\r\n", b"m-buffer-01\r\n"]
+    assert replies[4] == b"e-[No load under way: send db load first]\r\n"
+    assert replies[5] == b"m-crc-[%08x]\r\n" % zlib.crc32(b"\1")
 
 
 def test_print_shows_eight_bytes_a_line(session: Session) -> None:
@@ -193,6 +203,7 @@ def test_five_thousand_random_lines_all_end_in_ready(session: Session) -> None:
     chance = random.Random(11)
     known = ["name", "profile", "timestamp", "db load 16", "db 00ff", "db print", "infer 1 0", "results", "crc"]
     known += ["output", "layers", "memory", "clock", "build", "reset", "db load 189", "db load 190", "db", ""]
+    known += ["db place 189"]
 
     def line() -> bytes:
         if chance.random() < 0.3:

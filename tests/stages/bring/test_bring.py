@@ -77,6 +77,7 @@ def test_a_brought_network_is_measured_on_a_twin_and_equals_tflm(model, tmp_path
     assert (record["board"], record["source"], record["n"]) == ("nucleo_h743zi2", "virtual", 5)
     assert record["latency_ms_modelled"] == pytest.approx(record["cycles_modelled"] / 480e3)
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "accuracy_device.json",
         "device.json",
         "layers.csv",
         "outputs.npz",

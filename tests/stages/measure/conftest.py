@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.stage import Target
+from pipeline.stage import Target, write_json
 from stages.firmware.stage import Firmware, FirmwareConfig
 from stages.firmware.stage import run as firmware
 from stages.flash.stage import FlashConfig
@@ -39,6 +39,8 @@ class Flashed:
     golden: Path
     firmware: Firmware
     flash: Path
+    features: Path
+    dataset: Path
 
 
 def small_network() -> Graph:
@@ -92,15 +94,11 @@ def small_network() -> Graph:
     return Graph(tensors, ops, (0,), (9,))
 
 
-@pytest.fixture(scope="session")
-def flashed(tmp_path_factory: pytest.TempPathFactory) -> Flashed:
-    folder = tmp_path_factory.mktemp("small_network")
-    graph = small_network()
-    model, golden = folder / "model.tflite", folder / "golden.npz"
-    model.write_bytes(write_tflite(graph, "small network for tests"))
-    inputs = np.random.default_rng(11).integers(-128, 128, (5, SIDE, SIDE, 1)).astype(np.int8)
-    np.savez(golden, inputs=inputs, outputs=run_tflm(model.read_bytes(), graph, inputs))
-    built = firmware.function(model, config=FirmwareConfig(), board=BOARD, out_dir=folder)
+def flash_twin(folder: Path, graph: Graph, dataset: Path, config: FirmwareConfig) -> tuple[Path, Firmware, Path]:
+    """The network's file, its images by the real step, and the proof of the flash step."""
+    model = folder / "model.tflite"
+    model.write_bytes(write_tflite(graph, "network for tests"))
+    built = firmware.function(model, dataset, config=config, board=BOARD, out_dir=folder)
     proof = flash.function(
         built.image,
         built.image_bin,
@@ -110,4 +108,20 @@ def flashed(tmp_path_factory: pytest.TempPathFactory) -> Flashed:
         target=Target(BOARD, "virtual"),
         out_dir=folder,
     )
-    return Flashed(graph, model, golden, built, proof.flash)
+    return model, built, proof.flash
+
+
+@pytest.fixture(scope="session")
+def flashed(tmp_path_factory: pytest.TempPathFactory) -> Flashed:
+    folder = tmp_path_factory.mktemp("small_network")
+    graph = small_network()
+    features, dataset = folder / "features", write_json(folder / "dataset.json", {"source": "test"})
+    model, built, proof = flash_twin(folder, graph, dataset, FirmwareConfig())
+    golden = folder / "golden.npz"
+    inputs = np.random.default_rng(11).integers(-128, 128, (5, SIDE, SIDE, 1)).astype(np.int8)
+    np.savez(golden, inputs=inputs, outputs=run_tflm(model.read_bytes(), graph, inputs))
+    features.mkdir()
+    rng = np.random.default_rng(13)
+    np.save(features / "test_x.npy", rng.normal(0, 3, (9, SIDE, SIDE, 1)).astype(np.float32))
+    np.save(features / "test_y.npy", rng.integers(0, CLASSES, 9))
+    return Flashed(graph, model, golden, built, proof, features, dataset)

@@ -18,10 +18,9 @@ from hil.link import DeviceLink
 from hil.virtual.program import Program, Symbol
 from pipeline.errors import HardwareAbsent, StageError
 from pipeline.stage import Target, read_json, write_json
-from stages.graph.resources import resources
+from stages.graph.resources import op_macs, resources
 from stages.measure.golden import Golden, check_output, read_golden
 from stages.measure.modelled import memory_model, profile_network
-from stages.measure.rows import op_macs
 from stages.measure.session import OpenLink, measure_device
 from stages.measure.stage import MeasureConfig, Measured, run
 
@@ -59,6 +58,8 @@ def measure(
         flashed.firmware.footprint,
         flashed.model,
         golden or flashed.golden,
+        flashed.features,
+        flashed.dataset,
         config=MeasureConfig(runs=RUNS, warmup=1),
         target=Target(BOARD, source),
         experiment="trial",
@@ -115,6 +116,16 @@ def test_device_record_holds_time_memory_and_identity(flashed, measured: Measure
     assert device["cycles"] is None
 
 
+def test_accuracy_is_not_measured_unless_asked_for(measured: Measured) -> None:
+    found = read_json(measured.device_accuracy)
+    assert (found["n"], found["accuracy_device"], found["differences"]) == (0, None, [])
+
+
+def test_a_device_without_ears_reports_neither_front_end_nor_stream(measured: Measured) -> None:
+    device = read_json(measured.device)
+    assert (device["front_end"], device["stream"]) == (None, None)
+
+
 def test_conv_is_modelled_by_its_macs(measured: Measured) -> None:
     conv = rows_of(measured.device_layers)[0]
     assert int(conv["macs"]) == 6 * 6 * 5 * 9
@@ -131,7 +142,7 @@ def test_plugin_and_twin_count_the_same_instructions_per_op(flashed, measured: M
 
 def test_same_inputs_give_the_same_bytes(flashed, measured: Measured, tmp_path: Path) -> None:
     again = measure(flashed, tmp_path / "again")
-    for name in ("samples", "device_layers", "outputs", "device"):
+    for name in ("samples", "device_layers", "outputs", "device", "device_accuracy"):
         assert getattr(again, name).read_bytes() == getattr(measured, name).read_bytes()
 
 

@@ -1,0 +1,120 @@
+#include "command.h"
+
+#include <stddef.h>
+#include <string.h>
+
+#include "bench.h"
+#include "model.h"
+#include "text.h"
+
+#define HEX_LINE_BYTES 32u
+
+void command_put_error(const char *text, const char *detail)
+{
+    text_put("e-[");
+    text_put(text);
+    text_put(detail);
+    text_put("]\r\n");
+}
+
+void command_put_hex(const char *head, const uint8_t *bytes, uint32_t count)
+{
+    for (uint32_t index = 0; index < count; index++) {
+        if (index % HEX_LINE_BYTES == 0u) {
+            text_put(head);
+        }
+        text_put_hex8(bytes[index]);
+        if (index % HEX_LINE_BYTES == HEX_LINE_BYTES - 1u || index == count - 1u) {
+            text_put("]\r\n");
+        }
+    }
+}
+
+void command_put_results(void)
+{
+    const int8_t *output = bench_output();
+    text_put("m-results-[");
+    for (uint32_t index = 0; index < MODEL_OUTPUT_BYTES; index++) {
+        text_put(index == 0u ? "" : ",");
+        text_put_milli(output[index] - MODEL_OUTPUT_ZERO_POINT, MODEL_OUTPUT_MILLI_Q32);
+    }
+    text_put("]\r\n");
+}
+
+bool command_decimal(const char *word, uint32_t *value)
+{
+    const size_t digits = strlen(word);
+    if (digits == 0u || digits > 9u) {
+        return false;
+    }
+    *value = 0;
+    for (; *word != '\0'; word++) {
+        if (*word < '0' || *word > '9') {
+            return false;
+        }
+        *value = *value * 10u + (uint32_t)(*word - '0');
+    }
+    return true;
+}
+
+/* The N of `NAME load N`; 0 after an error message. */
+static uint32_t announced_bytes(const struct load *load, const struct words *words)
+{
+    uint32_t bytes = 0;
+    if (words->count < 3u || !command_decimal(words->at[2], &bytes) || bytes == 0u) {
+        text_put("e-[");
+        text_put(words->at[0]);
+        text_put(" ");
+        text_put(words->at[1]);
+        text_put(" needs the number of bytes, above 0]\r\n");
+        return 0;
+    }
+    if (bytes > load->room) {
+        text_put("e-[Load of ");
+        text_put_decimal(bytes);
+        text_put(" bytes refused: the input has ");
+        text_put_decimal(load->room);
+        text_put("]\r\n");
+        return 0;
+    }
+    return bytes;
+}
+
+void command_begin_load(struct load *load, const struct words *words)
+{
+    const uint32_t bytes = announced_bytes(load, words);
+    if (bytes != 0u && load_begin(load, bytes) == LOAD_OK) {
+        text_put("m-[Expecting ");
+        text_put_decimal(bytes);
+        text_put(" bytes]\r\n");
+    }
+}
+
+void command_place_load(struct load *load, const struct words *words)
+{
+    const uint32_t bytes = announced_bytes(load, words);
+    if (bytes != 0u && load_place(load, bytes) == LOAD_COMPLETE) {
+        text_put("m-load-done\r\n");
+    }
+}
+
+void command_append(const char *name, struct load *load, const uint8_t *bytes, uint32_t count)
+{
+    switch (load_append(load, bytes, count)) {
+    case LOAD_COMPLETE:
+        text_put("m-load-done\r\n");
+        break;
+    case LOAD_NONE:
+        text_put("e-[No load under way: send ");
+        text_put(name);
+        text_put(" load first]\r\n");
+        break;
+    case LOAD_TOO_LONG:
+        text_put("e-[More bytes than ");
+        text_put(name);
+        text_put(" load announced]\r\n");
+        break;
+    case LOAD_OK:
+        break;
+    }
+}

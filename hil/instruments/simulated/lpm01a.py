@@ -1,0 +1,158 @@
+"""A simulated X-NUCLEO-LPM01A on a pseudo-terminal: the real lines, the timeline's energy, faults on request.
+
+Samples come as fast as the host takes them; the time stamps count simulated milliseconds. The mantissa has four
+digits, as in the real stream: a relative resolution of 5e-5 to 5e-4, which averages out over many samples.
+"""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import threading
+import tty
+from collections.abc import Iterator
+from types import TracebackType
+
+from hil.instruments.simulated.timeline import Board, Fault
+
+_STAMP_EVERY = 100  # samples
+_UNITS = {"u": 1e-6, "m": 1e-3, "k": 1e3}
+_KNOWN = (
+    "acqtime",
+    "trigdelay",
+    "trigsrc",
+    "eventsrc",
+    "output",
+    "format",
+    "freq",
+    "volt",
+    "pwr",
+    "htc",
+    "hrc",
+    "start",
+)
+
+
+class SimulatedLpm01a:
+    """Serves while the context lasts; `port` is what pyserial opens."""
+
+    def __init__(self, board: Board) -> None:
+        self._board = board
+        self._settings: dict[str, str] = {}
+        self._controller, self._terminal = pty.openpty()
+        tty.setraw(self._terminal)
+        self._ended = threading.Event()
+        self._pending = b""
+        self.commands: list[str] = []
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+
+    @property
+    def port(self) -> str:
+        return os.ttyname(self._terminal)
+
+    def __enter__(self) -> SimulatedLpm01a:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._ended.set()
+        self._thread.join(timeout=5.0)
+        for descriptor in (self._controller, self._terminal):
+            if descriptor >= 0:
+                os.close(descriptor)
+
+    def _serve(self) -> None:
+        try:
+            while not self._ended.is_set():
+                command = self._next_command(0.05)
+                if command:
+                    self.commands.append(command)
+                    self._answer(command)
+        except OSError:
+            return  # the host closed its end
+
+    def _next_command(self, wait_s: float) -> str | None:
+        if b"\n" not in self._pending:
+            if not select.select([self._controller], [], [], wait_s)[0]:
+                return None
+            self._pending += os.read(self._controller, 4096)
+        if b"\n" not in self._pending:
+            return None
+        raw, self._pending = self._pending.split(b"\n", 1)
+        return raw.decode("ascii", errors="replace").strip()
+
+    def _answer(self, command: str) -> None:
+        word, _, value = command.partition(" ")
+        if word == "stop":
+            self._send("error stop", "Error detail: no acquisition")
+        elif word not in _KNOWN:
+            self._send(f"error {command}", "Error detail: unknown command")
+        else:
+            self._settings[word] = value
+            self._send(f"ack {command}")
+            if word == "start":
+                self._stream()
+
+    def _stream(self) -> None:
+        fault = self._board.next_fault()
+        if fault == "no_trigger":
+            return
+        for number, lines in enumerate(self._data()):
+            if self._spoilt(fault, number):
+                return
+            if fault == "lost" and number % 97 == 96:
+                continue
+            if fault == "garbage" and number == 50:
+                lines = [lines[-1][:3]]
+            if fault == "torn" and number == 50:
+                lines = [lines[-1][:4] + lines[-1]]
+            if self._next_command(0.0) == "stop":
+                break
+            self._send(*lines)
+        self._send("summary beg", "Acquisition completed", "summary end", "end")
+
+    def _spoilt(self, fault: Fault | None, number: int) -> bool:
+        """Whether the stream ends here, in its midst."""
+        if number != 50 or fault not in ("overrun", "over_range", "silence", "vanish"):
+            return False
+        if fault == "overrun":
+            self._send("TimeStamp: 000s 050ms, buff 100%", "error: buffer full")
+        if fault == "over_range":
+            self._send("error: overcurrent on target")
+        if fault == "vanish":
+            descriptor, self._controller = self._controller, -1
+            os.close(descriptor)
+            raise OSError("unplugged")
+        return True
+
+    def _data(self) -> Iterator[list[str]]:
+        """The lines of each sample: edges within it come before it."""
+        period_s = 1 / _number(self._settings["freq"])
+        count = round(_number(self._settings["acqtime"]) / period_s)
+        energies_j = self._board.mean_currents_a(0.0, period_s, count) * self._board.voltage_v * period_s
+        edges_s = list(self._board.timeline.edges_s)
+        for number in range(count):
+            lines = []
+            if number and number % _STAMP_EVERY == 0:
+                milliseconds = round(number * period_s * 1000)
+                lines.append(f"TimeStamp: {milliseconds // 1000:03d}s {milliseconds % 1000:03d}ms, buff 02%")
+            while edges_s and edges_s[0] <= (number + 0.5) * period_s:
+                edges_s.pop(0)
+                lines.append(f"event {len(self._board.timeline.edges_s) - len(edges_s)} ris")
+            yield [*lines, _sample(float(energies_j[number]))]
+
+    def _send(self, *lines: str) -> None:
+        data = "".join(f"{line}\r\n" for line in lines).encode("ascii")
+        while data and not self._ended.is_set():
+            if select.select([], [self._controller], [], 0.05)[1]:
+                data = data[os.write(self._controller, data) :]
+
+
+def _sample(energy_j: float) -> str:
+    mantissa, exponent = f"{max(energy_j, 0.0):.3E}".split("E")
+    return f"{mantissa.replace('.', '')}{int(exponent) - 3:+03d}"
+
+
+def _number(text: str) -> float:
+    return float(text[:-1]) * _UNITS[text[-1]] if text[-1] in _UNITS else float(text)
