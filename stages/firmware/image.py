@@ -13,7 +13,7 @@ from pathlib import Path
 
 from boards import BOARDS_FOLDER, Board, Memory
 from pipeline.errors import StageError
-from stages.firmware.model_source import CompiledModel, model_header, model_source
+from stages.firmware.model_source import CompiledModel, model_assembly, model_header, model_source
 from stages.firmware.toolchain import Toolchain, copy_image
 
 FIRMWARE = BOARDS_FOLDER / "firmware"
@@ -69,10 +69,12 @@ def _check(board: Board, region: str, memory: Memory, what: str, needed: int) ->
 
 
 def write_sources(model: CompiledModel, name: str, placement: Placement, folder: Path) -> None:
-    """model.c and model.h."""
+    """model.c and model.h, and model.S where there is generated assembly."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "model.h").write_text(model_header(model, name))
     (folder / "model.c").write_text(model_source(model, placement.macro))
+    if assembly := model_assembly(model):
+        (folder / "model.S").write_text(assembly)
 
 
 def build_images(board: Board, generated: Path, optimise: str, out_dir: Path) -> Images:
@@ -113,7 +115,7 @@ def build_images(board: Board, generated: Path, optimise: str, out_dir: Path) ->
 
 
 def _sources(folder: Path) -> list[Path]:
-    return sorted(folder.glob("*.c"))
+    return sorted([*folder.glob("*.c"), *folder.glob("*.S")])
 
 
 def _build_id(files: Iterable[Path], generated: Path, settings: Iterable[str]) -> str:

@@ -46,6 +46,7 @@ class KernelCall:
     scratch: str = ""  # a member of the scratch union
     scratch_bytes: int = 0  # on the device
     activations: tuple[int, ...] = field(default=())
+    assembly: tuple[tuple[str, str], ...] = ()  # functions that it needs, by name
 
 
 def kernel_call(graph: Graph, index: int) -> KernelCall:

@@ -6,14 +6,17 @@ Ops run in the order in which they stand in the graph, at the offsets of stages/
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from pipeline.errors import StageError
 from stages.firmware.c_text import c_comment
+from stages.firmware.fast_calls import fast_call
 from stages.firmware.kernel_calls import KernelCall, kernel_call
 from stages.graph.arena_layout import ArenaLayout
 from stages.graph.graph import Graph, Tensor
 
 _MADE_BY = "Made by stages/firmware/model_source.py from a .tflite file; changes here are lost."
+Kernels = Literal["portable", "fast"]
 _NAME_CHARACTERS = 60  # TensorFlow joins the names of all that it fused
 
 
@@ -35,7 +38,14 @@ class CompiledModel:
 
     @property
     def constant_bytes(self) -> int:
-        return sum(call.constant_bytes for call in self.calls)
+        """Weights and parameters as stored, and generated code."""
+        code = sum(_most_code_bytes(text) for text in self.assembly.values())
+        return sum(call.constant_bytes for call in self.calls) + code
+
+    @property
+    def assembly(self) -> dict[str, str]:
+        """Functions in assembly, each once, by name."""
+        return dict(function for call in self.calls for function in call.assembly)
 
     @property
     def scratch_bytes(self) -> int:
@@ -48,14 +58,19 @@ class CompiledModel:
         return sum(self.graph.tensors[index].nbytes for index in constants)
 
 
-def compile_model(graph: Graph, layout: ArenaLayout) -> CompiledModel:
-    """Choose a kernel for every op; refuses what the firmware cannot run."""
+def compile_model(graph: Graph, layout: ArenaLayout, kernels: Kernels = "portable") -> CompiledModel:
+    """Choose a kernel for every op; refuses what the firmware cannot run.
+
+    'portable' runs anywhere; 'fast' takes assembly for the Cortex-M7 where it can.
+    """
     for role, tensors in (("input", graph.inputs), ("output", graph.outputs)):
         kinds = [graph.tensors[index].dtype for index in tensors]
         if kinds != ["int8"]:
             raise StageError(f"firmware: the network has {role}s of type {', '.join(kinds)}, needed one of int8")
-    calls = tuple(kernel_call(graph, index) for index in range(len(graph.ops)))
-    return CompiledModel(graph=graph, layout=layout, calls=calls)
+    calls = [kernel_call(graph, index) for index in range(len(graph.ops))]
+    if kernels == "fast":
+        calls = [fast_call(graph, op, f"op_{i}") or calls[i] for i, op in enumerate(graph.ops)]
+    return CompiledModel(graph=graph, layout=layout, calls=tuple(calls))
 
 
 def model_header(model: CompiledModel, name: str) -> str:
@@ -115,6 +130,18 @@ def model_source(model: CompiledModel, placement: str) -> str:
     )
 
 
+def model_assembly(model: CompiledModel) -> str:
+    """model.S: what the network needs of the generated inner loops; empty if it needs none."""
+    if not model.assembly:
+        return ""
+    return f"@ {_MADE_BY}\n    .syntax unified\n    .thumb\n    .cpu cortex-m7\n\n" + "\n".join(model.assembly.values())
+
+
+def _most_code_bytes(assembly: str) -> int:
+    """A bound: each line that is no label is one instruction, or takes less space than one."""
+    return 4 * sum(line.startswith("    ") for line in assembly.splitlines())
+
+
 def _accessor(c_type: str, name: str, offset: int) -> list[str]:
     return [f"{c_type} *{name}(void)", "{", f"    return &arena[{offset}];", "}", ""]
 
@@ -132,7 +159,7 @@ def _title(model: CompiledModel, index: int) -> str:
 def _invocation(model: CompiledModel, index: int) -> str:
     call = model.calls[index]
     places = [model.layout.offsets[tensor] for tensor in call.activations]
-    lines = [f"    prof_mark({index});", f"    {c_comment(_title(model, index))}"]
+    lines = [f"    prof_mark({index});", f"    {c_comment(f'{_title(model, index)}, {call.kernel}')}"]
     if call.kernel == "alias":
         assert len(set(places)) == 1, "the layout gives an alias the place of its source"
     else:

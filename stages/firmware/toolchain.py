@@ -53,7 +53,7 @@ class Toolchain:
         shared += [f"-I{folder}" for folder in includes] + [f"-D{name}={value}" for name, value in defines.items()]
 
         def compile_one(source: Path) -> Path:
-            output = into / f"{source.parent.name}_{source.stem}.o"
+            output = into / f"{source.parent.name}_{source.name}.o"
             run_tool([*shared, "-c", str(source), "-o", str(output)], cwd=into)
             return output
 
