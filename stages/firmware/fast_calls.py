@@ -1,4 +1,4 @@
-"""Layers that the fast kernels can run, as calls of them: weights packed as int16 pairs, scaling folded, assembly chosen.
+"""Layers that the fast kernels can run, as calls of them: weights as int16 pairs, scaling folded, assembly chosen.
 
 A layer for which the fast arithmetic would not be exact, or whose shape it does not know, is left to the portable
 kernels: sums that might leave 31 bits, weights that outgrow int16 when scaled, fewer than four outputs, dilation.
@@ -6,17 +6,15 @@ kernels: sums that might leave 31 bits, weights that outgrow int16 when scaled, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from stages.firmware.assembly.dot import CHANNELS, HEADER_WORDS, DotShape, dot_function
 from stages.firmware.c_text import c_array, c_struct
+from stages.firmware.fast_depthwise import depthwise_call
+from stages.firmware.fast_scaling import Scaling, exact_scaling
 from stages.firmware.kernel_calls import KernelCall
 from stages.firmware.kernel_parameters import (
     PARAMETER_BYTES,
-    channel_multipliers,
-    folded_bias,
     weighted_operands,
     weights_title,
     window_members,
@@ -26,47 +24,14 @@ from stages.graph.graph import ActivationOptions, ConvOptions, Graph, Op
 from stages.graph.int8_reference import activation_range
 
 _BUFFER_BYTES = 4096  # wanted for widened activations; a window that needs more gets it
-_MOST_RIGHT_SHIFT = 22  # zero point << shift stays within 30 bits
-_MOST_LEFT_SHIFT = 7  # int8 weights << (1 + shift) stay within int16
-
-
-@dataclass(frozen=True)
-class Scaling:
-    """Per output channel, for the requantisation of five instructions (assembly/dot.py)."""
-
-    factor: np.ndarray  # of weights and bias: twice 2^left
-    bias: np.ndarray  # multiplied already
-    words: np.ndarray  # outputs x (multiplier, addend, right shift, mask)
-
-    @property
-    def some_unshifted(self) -> bool:
-        return bool((self.words[:, 2] == 0).any())
-
-
-def exact_scaling(graph: Graph, op: Op, axis: int) -> Scaling | None:
-    """None where the short arithmetic might differ from the reference."""
-    _, weights, result = weighted_operands(graph, op)
-    assert weights.data is not None
-    bias = folded_bias(graph, op, axis)
-    multipliers = channel_multipliers(graph, op, len(bias))
-    mantissa = np.array([m.mantissa for m in multipliers], np.int64)
-    shift = np.where(mantissa == 0, -1, np.array([m.shift for m in multipliers], np.int64))
-    left, right = np.maximum(0, shift), np.maximum(0, -shift)
-    factor = 2 << left
-    sizes = np.abs(weights.data.astype(np.int64)).sum(axis=tuple(a for a in range(weights.data.ndim) if a != axis))
-    largest = (np.abs(bias) + 128 * sizes) * factor
-    if largest.max() >= 2**31 or left.max() > _MOST_LEFT_SHIFT or right.max() > _MOST_RIGHT_SHIFT:
-        return None
-    half = np.where(right > 0, (1 << right) >> 1, 0)
-    addend = half + (zero_point_of(result) << right)
-    words = np.stack([mantissa, addend, right, np.where(right > 0, -1, 0)], axis=1)
-    return Scaling(factor, bias * factor, words)
 
 
 def fast_call(graph: Graph, op: Op, name: str) -> KernelCall | None:
     """The operator on a fast kernel, or None where it has to take the portable one."""
     if op.kind == "CONV_2D":
         return _convolution(graph, op, name)
+    if op.kind == "DEPTHWISE_CONV_2D":
+        return depthwise_call(graph, op, name)
     if op.kind == "FULLY_CONNECTED":
         source, weights, _ = weighted_operands(graph, op)
         outputs, depth = weights.shape
@@ -187,7 +152,7 @@ class _Dot:
 
 
 def packed_blocks(scaling: Scaling, weights: np.ndarray) -> np.ndarray:
-    """int32: for each four outputs their header and their weights (outputs x lines x taps), as assembly/dot.py reads them."""
+    """int32, for each four outputs their header and their weights (outputs x lines x taps); see assembly/dot.py."""
     outputs, lines, taps = weights.shape
     scaled = weights.astype(np.int64) * scaling.factor[:, np.newaxis, np.newaxis]
     padded = np.pad(scaled, ((0, 0), (0, 0), (0, taps % 2))).astype("<i2")

@@ -74,7 +74,14 @@ def dot_function(shape: DotShape) -> str:
     part_pairs = shape.pairs // parts
     rest_pairs = shape.pairs - parts * part_pairs
     body = [f"@ {shape.pixels} pixel(s) x {CHANNELS} channels, {shape.lines} line(s) of {shape.pairs} pairs of taps"]
-    body += _header(shape.name)
+    body += function_start(shape.name)
+    body += [
+        f"    sub sp, #{_FRAME_BYTES}",
+        "    strd r0, r1, [sp]",
+        "    strd r2, r3, [sp, #8]",
+        "    .p2align 3",
+        "1:",
+    ]
     body += _lines(scheduled(_start(shape)))
     if unroll_lines:
         taps = [(line * shape.pitch_bytes, shape.pairs) for line in range(shape.lines)]
@@ -103,20 +110,16 @@ def _lines(code: list[Instruction]) -> list[str]:
     return [f"    {one}" for one in code]
 
 
-def _header(name: str) -> list[str]:
+def function_start(name: str) -> list[str]:
+    """Up to the saved registers."""
     return [
-        f"    .section .text.{name}, \"ax\", %progbits",
+        f'    .section .text.{name}, "ax", %progbits',
         "    .p2align 3",
         f"    .global {name}",
         "    .thumb_func",
         f"    .type {name}, %function",
         f"{name}:",
         "    push {r4-r11, lr}",
-        f"    sub sp, #{_FRAME_BYTES}",
-        "    strd r0, r1, [sp]",
-        "    strd r2, r3, [sp, #8]",
-        "    .p2align 3",
-        "1:",
     ]
 
 
@@ -227,6 +230,18 @@ def _one_pixel(words: list[int], _pixel_bytes: int) -> list[Instruction]:
     return [*code, *x.back(), *w.back()]
 
 
+def scaled_and_limited(
+    into: str, total: str, scaling: tuple[str, str, str, str], limits: tuple[int, int]
+) -> list[Instruction]:
+    """int8 from a doubled sum, which is lost; `scaling` are registers: multiplier, addend, right shift, mask or ''."""
+    multiplier, addend, right, mask = scaling
+    code = [multiply("smmlar", into, total, multiplier, addend)]
+    code += [and_sign(total, mask, total), add(into, into, total)] if mask else [add_sign(into, into, total)]
+    code += [shift_right(into, into, right), saturate(into, into)]
+    code += [limit(into, limits[0], "lt")] if limits[0] > -128 else []
+    return code + ([limit(into, limits[1], "gt")] if limits[1] < 127 else [])
+
+
 def _end(shape: DotShape) -> list[Instruction]:
     """Scale and store the outputs, go on to the next pixels; the flags say whether there are any."""
     pixels = range(shape.pixels)
@@ -235,18 +250,11 @@ def _end(shape: DotShape) -> list[Instruction]:
     for c in range(CHANNELS):
         at = 4 * (CHANNELS + SCALING_WORDS * c)
         code += [load(f"m{c}", "block", at), load(f"add{c}", "block", at + 4)]
+        code += [load(f"right{c}", "block", at + 8)]
+        code += [load(f"mask{c}", "block", at + 12)] if shape.some_unshifted else []
+        scaling = (f"m{c}", f"add{c}", f"right{c}", f"mask{c}" if shape.some_unshifted else "")
         for p in pixels:
-            t, total = f"t{p}{c}", f"sum{p}{c}"
-            code.append(multiply("smmlar", t, total, f"m{c}", f"add{c}"))
-            if shape.some_unshifted:
-                code += [load(f"mask{p}{c}", "block", at + 12), and_sign(total, f"mask{p}{c}", total), add(t, t, total)]
-            else:
-                code.append(add_sign(t, t, total))
-        code.append(load(f"right{c}", "block", at + 8))
-        for t in (f"t{p}{c}" for p in pixels):
-            code += [shift_right(t, t, f"right{c}"), saturate(t, t)]
-            code += [limit(t, shape.lowest, "lt")] if shape.lowest > -128 else []
-            code += [limit(t, shape.highest, "gt")] if shape.highest < 127 else []
+            code += scaled_and_limited(f"t{p}{c}", f"sum{p}{c}", scaling, (shape.lowest, shape.highest))
         if c == 0:
             code.append(load("y", "sp", _Y))
             code += [load("step", "sp", _OUTPUTS), add("y1", "y", "step")] if shape.pixels == 2 else []

@@ -1,6 +1,6 @@
 """Thumb-2 instructions with named registers: what they read and write, which pipe they take, how they are written.
 
-A register is a physical name ('r0' ... 'r12', 'lr', 'sp') or any other name, which `allocated` maps to a free physical one.
+A register is a physical name ('r0' ... 'r12', 'lr', 'sp', 'flags') or any other, to which `allocated` gives a free one.
 """
 
 from __future__ import annotations
@@ -52,6 +52,10 @@ def store(value: str, base: str, offset: int = 0) -> Instruction:
 def store_byte(value: str, base: str, offset: int = 0) -> Instruction:
     text = f"strb {{0}}, [{{1}}, #{offset}]" if offset else "strb {0}, [{1}]"
     return Instruction(text, (value, base), "store", (), (0, 1), address=(1,))
+
+
+def store_byte_at(value: str, base: str, index: str) -> Instruction:
+    return Instruction("strb {0}, [{1}, {2}]", (value, base, index), "store", (), (0, 1, 2), address=(1, 2))
 
 
 def load_many(base: str, into: Sequence[str]) -> Instruction:
@@ -122,6 +126,10 @@ def count_down(x: str) -> Instruction:
     return Instruction("subs {0}, {0}, #1", (x, "flags"), "alu", (0, 1), (0,))
 
 
+def compare(x: str, y: str) -> Instruction:
+    return Instruction("cmp {0}, {1}", (x, y, "flags"), "alu", (2,), (0, 1))
+
+
 def allocated(code: Sequence[Instruction], free: Sequence[str], placed: Mapping[str, str]) -> list[Instruction]:
     """Physical registers for all others, the one longest free first; a register is free again after its last use.
 
@@ -132,7 +140,9 @@ def allocated(code: Sequence[Instruction], free: Sequence[str], placed: Mapping[
     result = []
     for index, one in enumerate(code):
         # Read before written: a result may take the register of an operand that ends here.
-        pool.extend(place[n] for n in dict.fromkeys(one.registers) if last_use[n] == index and n not in _PHYSICAL and n in place)
+        pool.extend(
+            place[n] for n in dict.fromkeys(one.registers) if last_use[n] == index and n not in _PHYSICAL and n in place
+        )
         for name in one.registers:
             if name not in place:
                 assert pool, f"no register left for {name} in {one.text}"
