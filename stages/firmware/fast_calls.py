@@ -10,6 +10,7 @@ import numpy as np
 
 from stages.firmware.assembly.dot import CHANNELS, HEADER_WORDS, DotShape, dot_function
 from stages.firmware.c_text import c_array, c_struct
+from stages.firmware.fast_add import add_call
 from stages.firmware.fast_depthwise import depthwise_call
 from stages.firmware.fast_scaling import Scaling, exact_scaling
 from stages.firmware.kernel_calls import KernelCall
@@ -30,6 +31,8 @@ def fast_call(graph: Graph, op: Op, name: str) -> KernelCall | None:
     """The operator on a fast kernel, or None where it has to take the portable one."""
     if op.kind == "CONV_2D":
         return _convolution(graph, op, name)
+    if op.kind == "ADD":
+        return add_call(graph, op, name)
     if op.kind == "DEPTHWISE_CONV_2D":
         return depthwise_call(graph, op, name)
     if op.kind == "FULLY_CONNECTED":

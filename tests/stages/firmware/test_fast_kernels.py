@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import os
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from stages.firmware.model_source import compile_model
+from stages.firmware.assembly.instructions import load, move, multiply
+from stages.firmware.assembly.schedule import scheduled
+from stages.firmware.model_source import CompiledModel, compile_model
 from stages.graph.arena_layout import arena_layout
-from stages.graph.graph import ActivationOptions, ConvOptions, Graph, Quantisation
+from stages.graph.graph import ActivationOptions, ConvOptions, Graph, PoolOptions, Quantisation
 from tests.stages.firmware.host_models import tflm_outputs
 from tests.stages.firmware.twin_models import twin_outputs
 from tests.stages.graph.int8_graphs import Int8Builder, random_inputs, residual_network
@@ -20,13 +22,15 @@ _ACTIVATIONS = ("none", "relu", "relu6")
 
 
 def _rescaled(graph: Graph, seed: int) -> Graph:
-    """For some seeds another output scale, up to multipliers of 2^6: both directions of the shift, mixed in one layer."""
+    """For some seeds a finer output scale: shifts to the left, to the right and none, mixed in one layer."""
     power = (0, 0, 0, 5, 7, 13)[seed % 6]
     result = graph.ops[-1].outputs[0]
     tensors = list(graph.tensors)
     grid = tensors[result].quantisation
     assert grid
-    tensors[result] = replace(tensors[result], quantisation=Quantisation((grid.scale[0] * 2.0**-power,), grid.zero_point))
+    tensors[result] = replace(
+        tensors[result], quantisation=Quantisation((grid.scale[0] * 2.0**-power,), grid.zero_point)
+    )
     if power:  # small weights and biases, so that the outputs are not all saturated
         for index in graph.ops[-1].inputs[1:]:
             data = tensors[index].data
@@ -89,10 +93,108 @@ def _fully_connected(seed: int) -> Graph:
     return _rescaled(builder.graph(builder.fully_connected(x, outputs, options, per_channel=seed % 3 == 0)), seed)
 
 
+def _add(seed: int) -> Graph:
+    builder = Int8Builder(seed)
+    x = builder.input(3, 5, 7)
+    other = builder.conv(x, 7, (1, 1), ConvOptions())
+    return builder.graph(builder.elementwise("ADD", x, other, ActivationOptions(_ACTIVATIONS[seed % 3])))
+
+
+def _average_pool(seed: int) -> Graph:
+    builder = Int8Builder(seed)
+    side = (2, 4, 9, 17)[seed % 4]  # of 17 x 17 pixels the sum needs more than 16 bits
+    x = builder.input(side, side + seed % 2, 3 + seed % 7)
+    options = PoolOptions((side, side), (1, 1), ("valid", "same")[seed // 2 % 2], _ACTIVATIONS[seed % 3])
+    return builder.graph(builder.pool("AVERAGE_POOL_2D", x, options))
+
+
 MAKERS = {
     "conv": _conv,
     "pointwise": _pointwise,
     "depthwise": _depthwise,
     "fully_connected": _fully_connected,
+    "add": _add,
+    "average_pool": _average_pool,
     "network": residual_network,
 }
+FAST = {
+    "conv": "fast_conv_2d",
+    "pointwise": "fast_matrix",
+    "depthwise": "fast_depthwise",
+    "fully_connected": "fast_matrix",
+}
+
+
+@pytest.mark.slow
+def test_fast_kernels_on_the_twin_give_the_bits_of_tflm(tmp_path: Path) -> None:
+    """PIPELINE_FAST_KERNEL_SEEDS=1000 tries that many of each kind."""
+    seeds = int(os.environ.get("PIPELINE_FAST_KERNEL_SEEDS", "12"))
+    names = [(kind, seed) for kind in MAKERS for seed in range(seeds)]
+    models = [_compiled(MAKERS[kind](seed)) for kind, seed in names]
+    inputs = [random_inputs(model.graph, count=2, seed=5) for model in models]
+    found = twin_outputs(models, inputs, tmp_path)
+    inside = []
+    for (kind, seed), model, values, outputs in zip(names, models, inputs, found, strict=True):
+        expected = tflm_outputs(model.graph, values)
+        np.testing.assert_array_equal(outputs, expected, err_msg=f"{kind} {seed}")
+        inside.append(np.mean((expected > -128) & (expected < 127)))
+    assert np.mean(inside) > 0.5  # saturated outputs would agree however wrong the scaling is
+    for kind, kernel in FAST.items():
+        chosen = [model.calls[-1].kernel for (name, _), model in zip(names, models, strict=True) if name == kind]
+        assert chosen.count(kernel) >= 0.9 * len(chosen)
+
+
+def _compiled(graph: Graph) -> CompiledModel:
+    return compile_model(graph, arena_layout(graph), "fast")
+
+
+def _kernels(graph: Graph) -> list[str]:
+    return [call.kernel for call in _compiled(graph).calls]
+
+
+def _single(options: ConvOptions, kernel: tuple[int, int] = (3, 3), outputs: int = 8) -> Graph:
+    builder = Int8Builder(1)
+    return builder.graph(builder.conv(builder.input(9, 9, 4), outputs, kernel, options))
+
+
+def test_layers_that_the_fast_kernels_do_not_know_take_the_portable_ones() -> None:
+    assert _kernels(_single(ConvOptions())) == ["fast_conv_2d"]
+    assert _kernels(_single(ConvOptions(dilation=(2, 2)))) == ["conv_2d"]
+    assert _kernels(_single(ConvOptions(), outputs=3)) == ["conv_2d"]
+    builder = Int8Builder(2)
+    x = builder.input(9, 9, 4)
+    assert _kernels(builder.graph(builder.depthwise(x, (5, 3), ConvOptions()))) == ["depthwise_conv_2d"]
+
+
+def test_sums_that_might_leave_31_bits_are_left_to_the_portable_kernel() -> None:
+    graph = _single(ConvOptions())
+    bias = graph.ops[0].inputs[2]
+    tensors = list(graph.tensors)
+
+    def with_bias(value: int) -> Graph:
+        tensors[bias] = replace(tensors[bias], data=np.full(8, value, np.int32))
+        return replace(graph, tensors=tuple(tensors))
+
+    assert _kernels(with_bias(2**29)) == ["fast_conv_2d"]
+    assert _kernels(with_bias(2**30)) == ["conv_2d"]
+
+
+def test_layers_of_one_shape_share_their_assembly() -> None:
+    builder = Int8Builder(3)
+    x = builder.input(6, 6, 16)
+    for _ in range(3):
+        x = builder.conv(builder.depthwise(x, (3, 3), ConvOptions()), 16, (1, 1), ConvOptions())
+    assert sorted(_compiled(builder.graph(x)).assembly) == ["depthwise_2x2_1", "dot_2x4_1_8_0_32"]
+
+
+def test_the_scheduled_order_computes_the_same_and_takes_fewer_cycles() -> None:
+    """Every instruction once, and no value read before it is written or after it is overwritten."""
+    code = [load("r1", "r0"), multiply("smlad", "r2", "r1", "r3", "r2"), load("r4", "r0", 4), move("r1", "r4")]
+    order = scheduled(code)
+    assert sorted(map(str, order)) == sorted(map(str, code))
+    assert [str(one) for one in order] == [
+        "ldr r1, [r0]",
+        "ldr r4, [r0, #4]",
+        "smlad r2, r1, r3, r2",
+        "mov r1, r4",
+    ]
