@@ -6,17 +6,16 @@ Ops run in the order in which they stand in the graph, at the offsets of stages/
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from pipeline.errors import StageError
 from stages.firmware.c_text import c_comment
 from stages.firmware.fast_calls import fast_call
+from stages.firmware.fast_dot import Weights
 from stages.firmware.kernel_calls import KernelCall, kernel_call
 from stages.graph.arena_layout import ArenaLayout
 from stages.graph.graph import Graph, Tensor
 
 _MADE_BY = "Made by stages/firmware/model_source.py from a .tflite file; changes here are lost."
-Kernels = Literal["portable", "fast"]
 _NAME_CHARACTERS = 60  # TensorFlow joins the names of all that it fused
 
 
@@ -58,18 +57,18 @@ class CompiledModel:
         return sum(self.graph.tensors[index].nbytes for index in constants)
 
 
-def compile_model(graph: Graph, layout: ArenaLayout, kernels: Kernels = "portable") -> CompiledModel:
+def compile_model(graph: Graph, layout: ArenaLayout, weights: Weights | None = None) -> CompiledModel:
     """Choose a kernel for every op; refuses what the firmware cannot run.
 
-    'portable' runs anywhere; 'fast' takes assembly for the Cortex-M7 where it can.
+    Without `weights` the kernels are portable C; with 'fast' or 'small' the Cortex-M7's where they can be.
     """
     for role, tensors in (("input", graph.inputs), ("output", graph.outputs)):
         kinds = [graph.tensors[index].dtype for index in tensors]
         if kinds != ["int8"]:
             raise StageError(f"firmware: the network has {role}s of type {', '.join(kinds)}, needed one of int8")
     calls = [kernel_call(graph, index) for index in range(len(graph.ops))]
-    if kernels == "fast":
-        calls = [fast_call(graph, op, f"op_{i}") or calls[i] for i, op in enumerate(graph.ops)]
+    if weights is not None:
+        calls = [fast_call(graph, op, f"op_{i}", weights) or calls[i] for i, op in enumerate(graph.ops)]
     return CompiledModel(graph=graph, layout=layout, calls=tuple(calls))
 
 

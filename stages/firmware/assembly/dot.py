@@ -3,7 +3,8 @@
 A block of weights serves four output channels: their doubled biases, their scaling, then their weights, two int16 a
 word, for each pair of taps the four channels in turn. One or two pixels run at a time: with two, SMLAD keeps the
 multiplier busy in every cycle and six loads in eight cycles feed it. Activations lie in lines of equal pitch, of which
-a pixel takes `pairs` words from each.
+a pixel takes `pairs` words from each. int8 weights (a word holds taps 0, 2, 1, 3 of a channel) cost a ninth cycle and
+are half as long; their sums are doubled at the end.
 
 Scaling (TensorFlow Lite Micro's double rounding in five instructions): weights and bias are doubled, so that
 SMMLAR gives the rounding doubling high product, plus half of the last place and the zero point; adding the sign makes
@@ -32,6 +33,7 @@ from stages.firmware.assembly.instructions import (
     shift_right,
     store,
     store_byte,
+    widen,
 )
 from stages.firmware.assembly.schedule import scheduled
 
@@ -59,19 +61,21 @@ class DotShape:
     lowest: int = -128  # of the output, after a fused activation
     highest: int = 127
     some_unshifted: bool = False  # a channel with right shift 0, whose ties go upwards
+    weight_bytes: int = 2  # int16 pairs; 1: int8, four taps a word
 
     @property
     def name(self) -> str:
         limits = "" if (self.lowest, self.highest) == (-128, 127) else f"_{self.lowest + 128}_{self.highest + 128}"
         shape = f"{self.pixels}x{CHANNELS}_{self.lines}_{self.pairs}_{self.pitch_bytes}_{self.pixel_bytes}"
-        return f"dot_{shape}{limits}{'_unshifted' if self.some_unshifted else ''}"
+        kind = "dot" if self.weight_bytes == 2 else "dot8"
+        return f"{kind}_{shape}{limits}{'_unshifted' if self.some_unshifted else ''}"
 
 
 def dot_function(shape: DotShape) -> str:
     """void name(const int16_t *x, const int32_t *block, int8_t *y, int32_t outputs, int32_t count)"""
     unroll_lines = shape.lines * shape.pairs <= _MOST_UNROLLED_PAIRS
     parts = 1 if unroll_lines else -(-shape.pairs // _MOST_UNROLLED_PAIRS)
-    part_pairs = shape.pairs // parts
+    part_pairs = shape.pairs // parts // 2 * 2 if parts > 1 else shape.pairs
     rest_pairs = shape.pairs - parts * part_pairs
     body = [f"@ {shape.pixels} pixel(s) x {CHANNELS} channels, {shape.lines} line(s) of {shape.pairs} pairs of taps"]
     body += function_start(shape.name)
@@ -92,11 +96,13 @@ def dot_function(shape: DotShape) -> str:
         body += _counter(_PARTS, parts) if parts > 1 else []
         body += ["3:"] if parts > 1 else []
         body += _lines(_products(shape, [(0, part_pairs)]))
-        body += _lines([*add_constant("r0", "r0", 4 * part_pairs), *add_constant("r1", "r1", 16 * part_pairs)])
+        body += _lines(
+            [*add_constant("r0", "r0", 4 * part_pairs), *add_constant("r1", "r1", _block_bytes(shape, part_pairs))]
+        )
         body += _repeat(_PARTS, "3b") if parts > 1 else []
         if rest_pairs:
             body += _lines(_products(shape, [(0, rest_pairs)]))
-            body += _lines(add_constant("r1", "r1", 16 * rest_pairs))
+            body += _lines(add_constant("r1", "r1", _block_bytes(shape, rest_pairs)))
         if shape.lines > 1:
             body += _lines(add_constant("r0", "r0", shape.pitch_bytes - 4 * parts * part_pairs))
             body += _repeat(_LINES, "2b")
@@ -104,6 +110,11 @@ def dot_function(shape: DotShape) -> str:
     body += ["    bne.w 1b", f"    add sp, #{_FRAME_BYTES}", "    pop {r4-r11, pc}"]
     body += [f"    .size {shape.name}, . - {shape.name}", ""]
     return "\n".join(body) + "\n"
+
+
+def _block_bytes(shape: DotShape, pairs: int) -> int:
+    """Of the weights for so many pairs of taps of a line; int8 weights take a word for each two pairs begun."""
+    return 4 * CHANNELS * (pairs if shape.weight_bytes == 2 else -(-pairs // 2))
 
 
 def _lines(code: list[Instruction]) -> list[str]:
@@ -144,6 +155,12 @@ def _start(shape: DotShape) -> list[Instruction]:
 def _products(shape: DotShape, taps: list[tuple[int, int]]) -> list[Instruction]:
     """All products of the lines given by (offset, pairs); r0 and r1 are as before at the end."""
     words = [offset + 4 * pair for offset, pairs in taps for pair in range(pairs)]
+    if shape.weight_bytes == 1:
+        halves = []
+        for line, (offset, pairs) in enumerate(taps):
+            start = line * _block_bytes(shape, pairs)
+            halves += [(offset + 4 * p, start + 4 * CHANNELS * (p // 2), 8 * (p % 2)) for p in range(pairs)]
+        return (_two_pixels_int8 if shape.pixels == 2 else _one_pixel_int8)(halves, shape.pixel_bytes)
     return (_two_pixels if shape.pixels == 2 else _one_pixel)(words, shape.pixel_bytes)
 
 
@@ -230,6 +247,64 @@ def _one_pixel(words: list[int], _pixel_bytes: int) -> list[Instruction]:
     return [*code, *x.back(), *w.back()]
 
 
+def _two_pixels_int8(halves: list[tuple[int, int, int]], pixel_bytes: int) -> list[Instruction]:
+    """Eight products in nine cycles: a word of weights is loaded for each pair of taps it holds, and widened.
+
+    `halves`: where the pixel's pair and the first channel's weights lie, and by how many bits to rotate these.
+    """
+    x, w = _Base("r0"), _Base("r1")
+    (a, b), (f, g) = ("r2", "r3"), ("r12", "lr")
+    near, far = _ACCUMULATORS[:CHANNELS], _ACCUMULATORS[CHANNELS:]
+    code = [*x.load(a, halves[0][0]), *w.load(f, halves[0][1]), *x.load(b, halves[0][0] + pixel_bytes)]
+
+    def product(pixel: str, weight: str, accumulator: str) -> None:
+        code.append(multiply("smlad", accumulator, pixel, weight, accumulator))
+
+    for index, (_, at, turn) in enumerate(halves):
+        following = halves[index + 1 : index + 2]
+        code += [widen(f, f, turn), *w.load(g, at + 4)]
+        code.append(widen(g, g, turn))
+        product(a, f, near[0])
+        product(b, f, far[0])
+        code += [*w.load(f, at + 8), widen(f, f, turn)]
+        product(a, g, near[1])
+        product(b, g, far[1])
+        code += [*w.load(g, at + 12), widen(g, g, turn)]
+        product(a, f, near[2])
+        product(a, g, near[3])
+        for offset, _, _ in following:
+            code += x.load(a, offset)
+        product(b, g, far[3])
+        for _, start, _ in following:
+            code += w.load(g, start)
+        product(b, f, far[2])
+        for offset, _, _ in following:
+            code += x.load(b, offset + pixel_bytes)
+        f, g = g, f
+    return [*code, *x.back(), *w.back()]
+
+
+def _one_pixel_int8(halves: list[tuple[int, int, int]], _pixel_bytes: int) -> list[Instruction]:
+    """Four products in about six cycles; the weights of the next pair are loaded between the products."""
+    x, w = _Base("r0"), _Base("r1")
+    values, weights = ("r2", "r3"), (_ACCUMULATORS[CHANNELS:], ("r12", "lr"))
+    raw, wide = weights
+    code = [*x.load(values[0], halves[0][0])]
+    for channel in range(CHANNELS):
+        code += w.load(raw[channel], halves[0][1] + 4 * channel)
+    for index, (_, _, turn) in enumerate(halves):
+        following = halves[index + 1 : index + 2]
+        for offset, _, _ in following:
+            code += x.load(values[(index + 1) % 2], offset)
+        for channel in range(CHANNELS):
+            code.append(widen(wide[channel % 2], raw[channel], turn))
+            for _, start, next_turn in following:
+                code += w.load(raw[channel], start + 4 * channel) if next_turn == 0 else []
+            accumulator = _ACCUMULATORS[channel]
+            code.append(multiply("smlad", accumulator, values[index % 2], wide[channel % 2], accumulator))
+    return [*code, *x.back(), *w.back()]
+
+
 def scaled_and_limited(
     into: str, total: str, scaling: tuple[str, str, str, str], limits: tuple[int, int]
 ) -> list[Instruction]:
@@ -254,6 +329,7 @@ def _end(shape: DotShape) -> list[Instruction]:
         code += [load(f"mask{c}", "block", at + 12)] if shape.some_unshifted else []
         scaling = (f"m{c}", f"add{c}", f"right{c}", f"mask{c}" if shape.some_unshifted else "")
         for p in pixels:
+            code += [add(f"sum{p}{c}", f"sum{p}{c}", f"sum{p}{c}")] if shape.weight_bytes == 1 else []
             code += scaled_and_limited(f"t{p}{c}", f"sum{p}{c}", scaling, (shape.lowest, shape.highest))
         if c == 0:
             code.append(load("y", "sp", _Y))

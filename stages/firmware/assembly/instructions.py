@@ -115,6 +115,12 @@ def saturate(into: str, x: str) -> Instruction:
     return Instruction("ssat {0}, #8, {1}", (into, x), "field", (0,), (1,), early=(1,), latency=2)
 
 
+def widen(into: str, x: str, rotate_bits: int) -> Instruction:
+    """Bytes 0 and 2 of x, rotated right by 0 or 8 bits, as two int16."""
+    text = "sxtb16 {0}, {1}, ror #8" if rotate_bits else "sxtb16 {0}, {1}"
+    return Instruction(text, (into, x), "field", (0,), (1,))
+
+
 def limit(x: str, bound: int, replace_when: Literal["lt", "gt"]) -> Instruction:
     """x = bound where x is below ('lt') or above ('gt') it. Three instructions that must stay together."""
     text = f"cmp {{0}}, #{bound}\n    it {replace_when}\n    mov{replace_when} {{0}}, #{bound}"
