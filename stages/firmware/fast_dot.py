@@ -36,8 +36,9 @@ class Dot:
         self.outputs, lines, taps = weights.shape
         self.title = weights_title(original)
         self.name = name
-        # A layer that scales up needs the int16 for it.
-        self.weight_bytes = 1 if stored == "small" and (scaling.factor == 2).all() else 2
+        # A weight that meets one pixel only costs its way from flash above all. A layer that scales up needs int16.
+        is_short = stored == "small" or result.elements == len(weights)
+        self.weight_bytes = 1 if is_short and (scaling.factor == 2).all() else 2
         self.blocks = packed_blocks(scaling, weights, self.weight_bytes)
         self._elements = places[1] // 2
         self._shapes = {

@@ -285,24 +285,27 @@ def _two_pixels_int8(halves: list[tuple[int, int, int]], pixel_bytes: int) -> li
 
 
 def _one_pixel_int8(halves: list[tuple[int, int, int]], _pixel_bytes: int) -> list[Instruction]:
-    """Four products in about six cycles; the weights of the next pair are loaded between the products."""
+    """Four products in four cycles and their loads in two more: widening stands one product ahead and pairs with it."""
     x, w = _Base("r0"), _Base("r1")
-    values, weights = ("r2", "r3"), (_ACCUMULATORS[CHANNELS:], ("r12", "lr"))
-    raw, wide = weights
-    code = [*x.load(values[0], halves[0][0])]
+    values, raw, wide = ("r2", "r3"), _ACCUMULATORS[CHANNELS:], ("r12", "lr")
+    code: list[Instruction] = []
+    for index, (offset, _, _) in enumerate(halves[:2]):
+        code += x.load(values[index], offset)
     for channel in range(CHANNELS):
         code += w.load(raw[channel], halves[0][1] + 4 * channel)
+    waiting: list[Instruction] = []  # the last product, and what may be loaded only behind it
     for index, (_, _, turn) in enumerate(halves):
-        following = halves[index + 1 : index + 2]
-        for offset, _, _ in following:
-            code += x.load(values[(index + 1) % 2], offset)
-        for channel in range(CHANNELS):
-            code.append(widen(wide[channel % 2], raw[channel], turn))
-            for _, start, next_turn in following:
-                code += w.load(raw[channel], start + 4 * channel) if next_turn == 0 else []
-            accumulator = _ACCUMULATORS[channel]
-            code.append(multiply("smlad", accumulator, values[index % 2], wide[channel % 2], accumulator))
-    return [*code, *x.back(), *w.back()]
+        value = values[index % 2]
+        for channel, accumulator in enumerate(_ACCUMULATORS[:CHANNELS]):
+            code += [widen(wide[channel % 2], raw[channel], turn), *waiting]
+            waiting = [multiply("smlad", accumulator, value, wide[channel % 2], accumulator)]
+            for _, start, next_turn in halves[index + 1 : index + 2]:
+                if next_turn == 0 and channel % 2 == 1:  # two loads from different banks go together
+                    code += w.load(raw[channel - 1], start + 4 * channel - 4)
+                    code += w.load(raw[channel], start + 4 * channel)
+        for offset, _, _ in halves[index + 2 : index + 3]:
+            waiting += x.load(value, offset)
+    return [*code, *waiting, *x.back(), *w.back()]
 
 
 def scaled_and_limited(
