@@ -11,10 +11,11 @@ import pytest
 
 from stages.firmware.assembly.instructions import load, move, multiply
 from stages.firmware.assembly.schedule import scheduled
+from stages.firmware.fast_dot import Weights
 from stages.firmware.model_source import CompiledModel, compile_model
 from stages.graph.arena_layout import arena_layout
 from stages.graph.graph import ActivationOptions, ConvOptions, Graph, PoolOptions, Quantisation
-from tests.stages.firmware.host_models import tflm_outputs
+from tests.stages.firmware.host_models import build_host_models, tflm_outputs
 from tests.stages.firmware.twin_models import twin_outputs
 from tests.stages.graph.int8_graphs import Int8Builder, random_inputs, residual_network
 
@@ -126,11 +127,23 @@ FAST = {
 
 
 @pytest.mark.slow
-def test_fast_kernels_on_the_twin_give_the_bits_of_tflm(tmp_path: Path) -> None:
+@pytest.mark.parametrize("weights", ["fast", "small"])
+def test_what_surrounds_the_inner_loops_is_clean_under_sanitizers(weights: Weights, tmp_path: Path) -> None:
+    """And the inner loops in plain C, on the same packed weights, give the bits of TFLM as well."""
+    graphs = [make(seed) for make in MAKERS.values() for seed in (1, 4, 5)]
+    host = build_host_models(graphs, tmp_path, weights)
+    for index, graph in enumerate(graphs):
+        inputs = random_inputs(graph, count=2, seed=5)
+        np.testing.assert_array_equal(host.run(index, inputs), tflm_outputs(graph, inputs), err_msg=str(graph.ops[-1]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("weights", ["fast", "small"])
+def test_fast_kernels_on_the_twin_give_the_bits_of_tflm(weights: Weights, tmp_path: Path) -> None:
     """PIPELINE_FAST_KERNEL_SEEDS=1000 tries that many of each kind."""
-    seeds = int(os.environ.get("PIPELINE_FAST_KERNEL_SEEDS", "12"))
+    seeds = int(os.environ.get("PIPELINE_FAST_KERNEL_SEEDS", "8"))
     names = [(kind, seed) for kind in MAKERS for seed in range(seeds)]
-    models = [_compiled(MAKERS[kind](seed)) for kind, seed in names]
+    models = [_compiled(MAKERS[kind](seed), weights) for kind, seed in names]
     inputs = [random_inputs(model.graph, count=2, seed=5) for model in models]
     found = twin_outputs(models, inputs, tmp_path)
     inside = []
@@ -141,11 +154,11 @@ def test_fast_kernels_on_the_twin_give_the_bits_of_tflm(tmp_path: Path) -> None:
     assert np.mean(inside) > 0.5  # saturated outputs would agree however wrong the scaling is
     for kind, kernel in FAST.items():
         chosen = [model.calls[-1].kernel for (name, _), model in zip(names, models, strict=True) if name == kind]
-        assert chosen.count(kernel) >= 0.9 * len(chosen)
+        assert chosen.count(kernel) >= 0.8 * len(chosen)
 
 
-def _compiled(graph: Graph) -> CompiledModel:
-    return compile_model(graph, arena_layout(graph), "fast")
+def _compiled(graph: Graph, weights: Weights = "fast") -> CompiledModel:
+    return compile_model(graph, arena_layout(graph), weights)
 
 
 def _kernels(graph: Graph) -> list[str]:
