@@ -1,7 +1,7 @@
 """firmware: compile the int8 network to C and link it, with kernels and protocol, for a board and for its twin.
 
 Reads   model (.tflite)
-Writes  firmware.elf .bin .hex (the board), twin.elf (QEMU), generated/ (model.c, model.h), footprint.json
+Writes  firmware.elf .bin .hex (the board), twin.elf (QEMU), generated/ (model.c, .h, .S), footprint.json
 Fails   StageError for an operator without a kernel or a network that does not fit, before anything is compiled
 """
 
