@@ -47,7 +47,8 @@ class Images:
 def place_arena(model: CompiledModel, board: Board) -> Placement:
     """The first of the board's arena regions with room; refuses a network that does not fit."""
     flash = board.memories["flash"]
-    _check(board, "flash", flash, f"weights of {model.constant_bytes} B and code", model.constant_bytes + CODE_BYTES)
+    code = model.most_code_bytes + CODE_BYTES
+    _check(board, "flash", flash, f"weights of {model.constant_bytes} B and code", model.constant_bytes + code)
     fast, bulk = (board.memories[region] for region in board.arena_regions)
     activations = model.layout.arena_bytes + model.scratch_bytes
     in_fast = activations + VARIABLE_BYTES <= fast.size

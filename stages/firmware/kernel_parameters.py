@@ -18,7 +18,7 @@ from stages.graph.int8_reference import activation_range
 from stages.graph.op_check import padding_before
 
 CHANNEL_BYTES = 12  # sizeof(struct requantise_channel)
-PARAMETER_BYTES = 84  # sizeof(struct conv_2d), the largest of the parameter structures
+PARAMETER_BYTES = 88  # sizeof(struct fast_conv_2d), the largest of the parameter structures but one
 _MOST_LEFT_SHIFT = 30
 
 
