@@ -8,7 +8,8 @@ import numpy as np
 
 from stages.graph.fixed_point import Multiplier
 
-_NUMBERS_A_LINE = 19  # six characters for each int8 stay within 120
+_LINE_CHARACTERS = 114
+_NUMBER_CHARACTERS = {"int8_t": 6, "int32_t": 13}  # with comma and space
 
 
 def c_comment(text: str) -> str:
@@ -19,9 +20,10 @@ def c_comment(text: str) -> str:
 
 def c_array(c_type: str, name: str, values: np.ndarray, title: str) -> str:
     """A constant array of integers."""
-    numbers = list(map(str, values.reshape(-1).tolist()))
-    starts = range(0, len(numbers), _NUMBERS_A_LINE)
-    body = "\n".join(f"    {', '.join(numbers[start : start + _NUMBERS_A_LINE])}," for start in starts)
+    numbers = list(map(_int32, values.reshape(-1).tolist()))
+    a_line = _LINE_CHARACTERS // _NUMBER_CHARACTERS[c_type]
+    starts = range(0, len(numbers), a_line)
+    body = "\n".join(f"    {', '.join(numbers[start : start + a_line])}," for start in starts)
     return f"{c_comment(title)}\nstatic const {c_type} {name}[{values.size}] = {{\n{body}\n}};\n\n"
 
 

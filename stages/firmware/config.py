@@ -32,6 +32,8 @@ class FirmwareConfig(Config):
     # What the device answers to `profile`; the MLPerf Tiny runner chooses its inputs by it.
     model_name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,32}$")] = "kws01"
     optimise: Literal["O2", "O3", "Os"] = "O3"  # the kernels' loops gain, the rest is small
+    # fast: weights as int16, ready for the multiplier; small: as int8, some 10 % slower, half the flash.
+    weights: Literal["fast", "small"] = "fast"
     # none: the host sends features. mfcc: the device takes audio, too. kws_stream: and finds words in a stream of it.
     front_end: FrontEndKind = "none"
     stream: StreamConfig = StreamConfig()

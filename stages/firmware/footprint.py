@@ -62,7 +62,8 @@ class Footprint:
     arena_region: str
     scratch_bytes: int
     input_bytes: int
-    weights_bytes: int
+    weights_bytes: int  # int8 weights and int32 biases, as the resource model counts them
+    constant_bytes: int  # the same as stored: packed, with scaling and parameters
     regions: dict[str, Region]
     sections: dict[str, int]
     ops: tuple[OpKernel, ...]
@@ -85,6 +86,7 @@ def footprint(
         scratch_bytes=model.scratch_bytes,
         input_bytes=model.input.nbytes,
         weights_bytes=model.weights_bytes,
+        constant_bytes=model.constant_bytes,
         regions={name: Region(used[name], memory.size) for name, memory in board.memories.items()},
         sections=sections,
         ops=tuple(

@@ -15,7 +15,7 @@ from boards import BOARDS_FOLDER, Board, Memory
 from pipeline.errors import StageError
 from stages.firmware.front_end import FrontEnd
 from stages.firmware.front_end_source import front_end_header, front_end_source, stream_settings
-from stages.firmware.model_source import CompiledModel, model_header, model_source
+from stages.firmware.model_source import CompiledModel, model_assembly, model_header, model_source
 from stages.firmware.toolchain import Toolchain, copy_image
 
 FIRMWARE = BOARDS_FOLDER / "firmware"
@@ -50,7 +50,8 @@ def place_arena(model: CompiledModel, board: Board, front_end: FrontEnd | None =
     """The first of the board's arena regions with room; refuses a network that does not fit."""
     flash = board.memories["flash"]
     constants = model.constant_bytes + (front_end.constant_bytes if front_end else 0)
-    _check(board, "flash", flash, f"weights of {constants} B and code", constants + CODE_BYTES)
+    code = model.most_code_bytes + CODE_BYTES
+    _check(board, "flash", flash, f"weights of {constants} B and code", constants + code)
     fast, bulk = (board.memories[region] for region in board.arena_regions)
     activations = model.layout.arena_bytes + model.scratch_bytes
     variables = VARIABLE_BYTES + (front_end.fast_bytes if front_end else 0)
@@ -76,10 +77,12 @@ def _check(board: Board, region: str, memory: Memory, what: str, needed: int) ->
 def write_sources(
     model: CompiledModel, name: str, placement: Placement, folder: Path, front_end: FrontEnd | None = None
 ) -> None:
-    """model.c and model.h, and front_end.c and front_end.h where there is one."""
+    """model.c and model.h, model.S where there is generated assembly, front_end.c and .h where there is a front end."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "model.h").write_text(model_header(model, name, front_end.kind if front_end else "none"))
     (folder / "model.c").write_text(model_source(model, placement.macro))
+    if assembly := model_assembly(model):
+        (folder / "model.S").write_text(assembly)
     if front_end is not None:
         (folder / "front_end.h").write_text(front_end_header(front_end))
         (folder / "front_end.c").write_text(front_end_source(front_end))
@@ -133,7 +136,7 @@ def build_images(board: Board, generated: Path, optimise: str, out_dir: Path) ->
 
 
 def _sources(folder: Path) -> list[Path]:
-    return sorted(folder.glob("*.c"))
+    return sorted([*folder.glob("*.c"), *folder.glob("*.S")])
 
 
 def _build_id(files: Iterable[Path], generated: Path, settings: Iterable[str]) -> str:

@@ -26,11 +26,11 @@ from stages.firmware.kernel_parameters import (
     window_members,
     zero_point_of,
 )
-from stages.graph.fixed_point import quantised_multiplier
+from stages.graph.fixed_point import Multiplier, quantised_multiplier
 from stages.graph.graph import ActivationOptions, ConvOptions, Graph, Op, PoolOptions, SoftmaxOptions
 from stages.graph.int8_reference import activation_range
 
-_ADD_HEADROOM_BITS = 20
+ADD_HEADROOM_BITS = 20
 _SOFTMAX_INTEGER_BITS = 5
 
 
@@ -46,6 +46,7 @@ class KernelCall:
     scratch: str = ""  # a member of the scratch union
     scratch_bytes: int = 0  # on the device
     activations: tuple[int, ...] = field(default=())
+    assembly: tuple[tuple[str, str], ...] = ()  # functions that it needs, by name
 
 
 def kernel_call(graph: Graph, index: int) -> KernelCall:
@@ -168,13 +169,11 @@ def _add(graph: Graph, op: Op, name: str) -> KernelCall:
     if any(tensor.data is not None or tensor.shape != result.shape for tensor in operands):
         shapes = " and ".join(str(tensor.shape) for tensor in operands)
         raise StageError(f"firmware: ADD ({op.name}) of {shapes}, needed two activations of one shape")
-    twice_largest = 2 * max(scale_of(tensor) for tensor in operands)
-    to_output = multiplier_for(twice_largest / ((1 << _ADD_HEADROOM_BITS) * scale_of(result)), op)
-    lifts = [(tensor, multiplier_for(scale_of(tensor) / twice_largest, op)) for tensor in operands]
+    lifts, to_output = add_multipliers(graph, op)
     params = {
         "operands": [
             {"zero_point": zero_point_of(tensor), "multiplier": lift.mantissa, "right": -lift.shift}
-            for tensor, lift in lifts
+            for tensor, lift in zip(operands, lifts, strict=True)
         ],
         "multiplier": to_output.mantissa,
         "left": max(0, to_output.shift),
@@ -190,6 +189,15 @@ def _add(graph: Graph, op: Op, name: str) -> KernelCall:
         header="kernels/add.h",
         activations=(*op.inputs, op.outputs[0]),
     )
+
+
+def add_multipliers(graph: Graph, op: Op) -> tuple[list[Multiplier], Multiplier]:
+    """Of each operand to the common scale, and from there to the output's."""
+    scales = [scale_of(graph.tensors[i]) for i in op.inputs]
+    twice_largest = 2 * max(scales)
+    result = scale_of(graph.tensors[op.outputs[0]])
+    to_output = multiplier_for(twice_largest / ((1 << ADD_HEADROOM_BITS) * result), op)
+    return [multiplier_for(scale / twice_largest, op) for scale in scales], to_output
 
 
 def _softmax(graph: Graph, op: Op, name: str) -> KernelCall:

@@ -18,7 +18,7 @@ from stages.graph.int8_reference import activation_range
 from stages.graph.op_check import padding_before
 
 CHANNEL_BYTES = 12  # sizeof(struct requantise_channel)
-PARAMETER_BYTES = 84  # sizeof(struct conv_2d), the largest of the parameter structures
+PARAMETER_BYTES = 88  # sizeof(struct fast_conv_2d), the largest of the parameter structures but one
 _MOST_LEFT_SHIFT = 30
 
 
@@ -90,8 +90,8 @@ def window_members(
     }
 
 
-def weights_and_channels(graph: Graph, op: Op, name: str, axis: int) -> str:
-    """C definitions of the weights and of bias and scaling per output channel; `axis` counts the outputs."""
+def folded_bias(graph: Graph, op: Op, axis: int) -> np.ndarray:
+    """Bias of each output with the input's zero point folded in, as int64; `axis` of the weights counts the outputs."""
     source, weights, _ = weighted_operands(graph, op)
     assert weights.data is not None
     sums = weights.data.astype(np.int64).sum(axis=tuple(a for a in range(weights.data.ndim) if a != axis))
@@ -100,16 +100,26 @@ def weights_and_channels(graph: Graph, op: Op, name: str, axis: int) -> str:
         stored = graph.tensors[op.inputs[2]].data
         assert stored is not None
         bias = stored.astype(np.int64).reshape(-1)
-    folded = (bias - zero_point_of(source) * sums).astype(np.int32)  # wraps, as the kernel's sums do
-    multipliers = _channel_multipliers(graph, op, len(sums))
+    return bias - zero_point_of(source) * sums
+
+
+def weights_title(weights: Tensor) -> str:
     scales = weights.quantisation.scale if weights.quantisation else ()
     shape = "x".join(map(str, weights.shape))
-    title = f"weights {shape}, scales ({len(scales)}) from {min(scales):.4g} to {max(scales):.4g}"
-    array = c_array("int8_t", f"{name}_weights", weights.data, title)
+    return f"weights {shape}, scales ({len(scales)}) from {min(scales):.4g} to {max(scales):.4g}"
+
+
+def weights_and_channels(graph: Graph, op: Op, name: str, axis: int) -> str:
+    """C definitions of the weights and of bias and scaling per output channel; `axis` counts the outputs."""
+    _, weights, _ = weighted_operands(graph, op)
+    assert weights.data is not None
+    folded = folded_bias(graph, op, axis).astype(np.int32)  # wraps, as the kernel's sums do
+    multipliers = channel_multipliers(graph, op, len(folded))
+    array = c_array("int8_t", f"{name}_weights", weights.data, weights_title(weights))
     return array + c_channels(f"{name}_channels", folded, multipliers)
 
 
-def _channel_multipliers(graph: Graph, op: Op, outputs: int) -> Sequence[Multiplier]:
+def channel_multipliers(graph: Graph, op: Op, outputs: int) -> Sequence[Multiplier]:
     """One per output channel of input scale * weight scale / output scale."""
     source, weights, result = weighted_operands(graph, op)
     assert weights.quantisation

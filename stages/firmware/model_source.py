@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pipeline.errors import StageError
 from stages.firmware.c_text import c_comment
 from stages.firmware.config import FrontEndKind
+from stages.firmware.fast_calls import fast_call
+from stages.firmware.fast_dot import Weights
 from stages.firmware.kernel_calls import KernelCall, kernel_call
 from stages.graph.arena_layout import ArenaLayout
 from stages.graph.graph import Graph, Tensor
@@ -37,7 +39,18 @@ class CompiledModel:
 
     @property
     def constant_bytes(self) -> int:
+        """Weights, scaling and parameters as stored."""
         return sum(call.constant_bytes for call in self.calls)
+
+    @property
+    def most_code_bytes(self) -> int:
+        """A bound on the generated code."""
+        return sum(_most_code_bytes(text) for text in self.assembly.values())
+
+    @property
+    def assembly(self) -> dict[str, str]:
+        """Functions in assembly, each once, by name."""
+        return dict(function for call in self.calls for function in call.assembly)
 
     @property
     def scratch_bytes(self) -> int:
@@ -50,14 +63,19 @@ class CompiledModel:
         return sum(self.graph.tensors[index].nbytes for index in constants)
 
 
-def compile_model(graph: Graph, layout: ArenaLayout) -> CompiledModel:
-    """Choose a kernel for every op; refuses what the firmware cannot run."""
+def compile_model(graph: Graph, layout: ArenaLayout, weights: Weights | None = None) -> CompiledModel:
+    """Choose a kernel for every op; refuses what the firmware cannot run.
+
+    Without `weights` the kernels are portable C; with 'fast' or 'small' the Cortex-M7's where they can be.
+    """
     for role, tensors in (("input", graph.inputs), ("output", graph.outputs)):
         kinds = [graph.tensors[index].dtype for index in tensors]
         if kinds != ["int8"]:
             raise StageError(f"firmware: the network has {role}s of type {', '.join(kinds)}, needed one of int8")
-    calls = tuple(kernel_call(graph, index) for index in range(len(graph.ops)))
-    return CompiledModel(graph=graph, layout=layout, calls=calls)
+    calls = [kernel_call(graph, index) for index in range(len(graph.ops))]
+    if weights is not None:
+        calls = [fast_call(graph, op, f"op_{i}", weights) or calls[i] for i, op in enumerate(graph.ops)]
+    return CompiledModel(graph=graph, layout=layout, calls=tuple(calls))
 
 
 def model_header(model: CompiledModel, name: str, front_end: FrontEndKind = "none") -> str:
@@ -121,6 +139,18 @@ def model_source(model: CompiledModel, placement: str) -> str:
     )
 
 
+def model_assembly(model: CompiledModel) -> str:
+    """model.S: what the network needs of the generated inner loops; empty if it needs none."""
+    if not model.assembly:
+        return ""
+    return f"@ {_MADE_BY}\n    .syntax unified\n    .thumb\n    .cpu cortex-m7\n\n" + "\n".join(model.assembly.values())
+
+
+def _most_code_bytes(assembly: str) -> int:
+    """A bound: each line that is no label is one instruction, or takes less space than one."""
+    return 4 * sum(line.startswith("    ") for line in assembly.splitlines())
+
+
 def _accessor(c_type: str, name: str, offset: int) -> list[str]:
     return [f"{c_type} *{name}(void)", "{", f"    return &arena[{offset}];", "}", ""]
 
@@ -138,7 +168,7 @@ def _title(model: CompiledModel, index: int) -> str:
 def _invocation(model: CompiledModel, index: int) -> str:
     call = model.calls[index]
     places = [model.layout.offsets[tensor] for tensor in call.activations]
-    lines = [f"    prof_mark({index});", f"    {c_comment(_title(model, index))}"]
+    lines = [f"    prof_mark({index});", f"    {c_comment(f'{_title(model, index)}, {call.kernel}')}"]
     if call.kernel == "alias":
         assert len(set(places)) == 1, "the layout gives an alias the place of its source"
     else:

@@ -1,7 +1,7 @@
 """firmware: compile the int8 network to C and link it, with kernels and protocol, for a board and for its twin.
 
 Reads   model (.tflite); dataset (.json) for the settings of a front end
-Writes  firmware.elf .bin .hex (the board), twin.elf (QEMU), generated/ (model.c, model.h), footprint.json
+Writes  firmware.elf .bin .hex (the board), twin.elf (QEMU), generated/ (model.c, .h, .S), footprint.json
 Fails   StageError for an operator without a kernel or a network that does not fit, before anything is compiled
 """
 
@@ -46,7 +46,7 @@ def run(model: Path, dataset: Path | None, *, config: FirmwareConfig, board: str
 
     described = load_board(board)
     graph = strip_float_edges(read_tflite(model)).graph
-    compiled = compile_model(graph, arena_layout(graph))
+    compiled = compile_model(graph, arena_layout(graph), config.weights)
     front_end = None
     if config.front_end != "none":
         settings = {} if dataset is None else read_json(dataset)

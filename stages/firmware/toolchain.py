@@ -54,8 +54,10 @@ class Toolchain:
         shared += [f"-I{folder}" for folder in includes] + [f"-D{name}={value}" for name, value in defines.items()]
 
         def compile_one(source: Path) -> Path:
-            output = into / f"{source.parent.name}_{source.stem}.o"
-            run_tool([*shared, "-c", str(source), "-o", str(output)], cwd=into)
+            output = into / f"{source.parent.name}_{source.name}.o"
+            # The assembler's debug information would hold unmapped paths, and say nothing that the names do not.
+            debug = ["-g0"] if source.suffix == ".S" else []
+            run_tool([*shared, *debug, "-c", str(source), "-o", str(output)], cwd=into)
             return output
 
         with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:

@@ -15,11 +15,13 @@ from pathlib import Path
 import numpy as np
 
 from boards import BOARDS_FOLDER
+from stages.firmware.fast_dot import Weights
 from stages.firmware.image import Placement, write_sources
-from stages.firmware.model_source import compile_model
+from stages.firmware.model_source import CompiledModel, compile_model
 from stages.graph.arena_layout import arena_layout
 from stages.graph.graph import Graph
 from stages.graph.tflite_writer import write_tflite
+from tests.stages.firmware.plain_inner_loops import plain_inner_loops
 
 FIRMWARE = BOARDS_FOLDER / "firmware"
 FLAGS = (
@@ -78,17 +80,20 @@ class HostModels:
         return np.frombuffer(done.stdout, np.int8).reshape(len(inputs), -1)
 
 
-def build_host_models(graphs: Sequence[Graph], folder: Path) -> HostModels:
+def build_host_models(graphs: Sequence[Graph], folder: Path, weights: Weights | None = None) -> HostModels:
+    """With `weights`, the Cortex-M7's kernels, on inner loops in plain C."""
+    models = [compile_model(graph, arena_layout(graph), weights) for graph in graphs]
+
     def build(index: int) -> Path:
         generated = folder / f"model_{index}"
-        compiled = compile_model(graphs[index], arena_layout(graphs[index]))
-        write_sources(compiled, f"model_{index}", Placement(region="dtcm", macro="PLACE_FAST"), generated)
+        write_sources(models[index], f"model_{index}", Placement(region="dtcm", macro="PLACE_FAST"), generated)
         renames = [f"-D{name}=m{index}_{name}" for name in _RENAMED]
         return _compiled(generated / "model.c", generated / "model.o", f"-I{generated}", *renames)
 
     with ThreadPoolExecutor(max_workers=2) as pool:
         objects = list(pool.map(build, range(len(graphs))))
-        kernels = list(pool.map(lambda s: _compiled(s, folder / f"{s.stem}.o"), (FIRMWARE / "kernels").glob("*.c")))
+        kernels = [_inner_loops(models, folder)] if weights else []
+        kernels += list(pool.map(lambda s: _compiled(s, folder / f"{s.stem}.o"), (FIRMWARE / "kernels").glob("*.c")))
     declarations, rows = [], []
     for index, graph in enumerate(graphs):
         sizes = [graph.tensors[tensor].nbytes for tensor in (graph.inputs[0], graph.outputs[0])]
@@ -100,6 +105,12 @@ def build_host_models(graphs: Sequence[Graph], folder: Path) -> HostModels:
     program = folder / "models"
     _check([*FLAGS, str(main), *map(str, [*objects, *kernels]), "-o", str(program)])
     return HostModels(program, graphs)
+
+
+def _inner_loops(models: Sequence[CompiledModel], folder: Path) -> Path:
+    source = folder / "inner_loops.c"
+    source.write_text(plain_inner_loops(name for model in models for name in model.assembly))
+    return _compiled(source, folder / "inner_loops.o")
 
 
 def _compiled(source: Path, output: Path, *more: str) -> Path:

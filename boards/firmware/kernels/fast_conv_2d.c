@@ -1,0 +1,62 @@
+#include "kernels/fast_conv_2d.h"
+
+#include <string.h>
+
+/* One line of the padded image; outside of the image everything is the zero point, which cancels against the bias. */
+static void widen_line(const struct fast_conv_2d *conv, const int8_t *input, int32_t padded_line, int16_t *wide)
+{
+    const struct window *window = &conv->window;
+    const int32_t y = padded_line - window->padding_top;
+    if (y < 0 || y >= window->input_height) {
+        fast_fill(wide, conv->line_elements, conv->input_zero_point);
+        return;
+    }
+    const int32_t before = window->padding_left * window->channels;
+    const int32_t width = window->input_width * window->channels;
+    const int32_t room = conv->line_elements - before;
+    const int32_t seen = width < room ? width : room;
+    fast_fill(wide, before, conv->input_zero_point);
+    fast_widen(&input[y * width], seen, &wide[before]);
+    fast_fill(&wide[before + seen], room - seen, conv->input_zero_point);
+}
+
+void fast_conv_2d(const struct fast_conv_2d *conv, const int8_t *input, int16_t *buffer, int8_t *output)
+{
+    const struct window *window = &conv->window;
+    int32_t first = 0; /* padded line at the start of the buffer */
+    int32_t end = 0;   /* padded lines up to here are in the buffer */
+    for (int32_t y = 0; y < window->output_height; y++) {
+        const int32_t top = y * window->stride_y;
+        if (top >= end) {
+            first = end = top;
+        } else if (top + window->height > first + conv->lines) {
+            memmove(buffer, &buffer[(top - first) * conv->line_elements],
+                    (size_t)((end - top) * conv->line_elements) * sizeof *buffer);
+            first = top;
+        }
+        for (; end < top + window->height; end++) {
+            widen_line(conv, input, end, &buffer[(end - first) * conv->line_elements]);
+        }
+        fast_dot(&conv->dot, &buffer[(top - first) * conv->line_elements], window->output_width, output);
+        output += window->output_width * conv->dot.outputs;
+    }
+}
+
+void fast_matrix(const struct fast_matrix *matrix, const int8_t *input, int16_t *buffer, int8_t *output)
+{
+    int32_t left = matrix->pixels;
+    while (left > 0) {
+        const int32_t pixels = left < matrix->run ? left : matrix->run;
+        if (matrix->dot.pixel_elements == matrix->depth) {
+            fast_widen(input, pixels * matrix->depth, buffer);
+        } else { /* an odd depth: the last of a pixel has weight 0, whatever it is */
+            for (int32_t pixel = 0; pixel < pixels; pixel++) {
+                fast_widen(&input[pixel * matrix->depth], matrix->depth, &buffer[pixel * matrix->dot.pixel_elements]);
+            }
+        }
+        fast_dot(&matrix->dot, buffer, pixels, output);
+        input += pixels * matrix->depth;
+        output += pixels * matrix->dot.outputs;
+        left -= pixels;
+    }
+}

@@ -1,0 +1,30 @@
+/* fast_dot.h: the matrix product at the heart of the fast kernels, on int16 activations and generated assembly
+ * (stages/firmware/assembly/dot.py). Four output channels share a block of weights; all pixels of a run meet one block
+ * before the next is read, so that the weights come from flash once a run.
+ */
+#ifndef FAST_DOT_H
+#define FAST_DOT_H
+
+#include <stdint.h>
+
+#define FAST_DOT_CHANNELS 4
+
+/* `count` groups of one or two pixels from `x` on, four outputs each; the outputs of two pixels lie `outputs` apart. */
+typedef void fast_dot_function(const int16_t *x, const int32_t *block, int8_t *y, int32_t outputs, int32_t count);
+
+struct fast_dot {
+    fast_dot_function *two_pixels;
+    fast_dot_function *one_pixel;
+    const int32_t *blocks; /* one for each four outputs; the last may begin inside the one before */
+    int32_t block_words;
+    int32_t outputs;        /* at least 4 */
+    int32_t pixel_elements; /* of x, from pixel to pixel */
+};
+
+void fast_dot(const struct fast_dot *dot, const int16_t *x, int32_t pixels, int8_t *output);
+
+/* int8 to int16, no alignment needed. */
+void fast_widen(const int8_t *source, int32_t count, int16_t *wide);
+void fast_fill(int16_t *wide, int32_t count, int16_t value);
+
+#endif

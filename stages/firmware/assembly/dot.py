@@ -1,0 +1,347 @@
+"""Inner loop of convolutions and FULLY_CONNECTED: pixels of int16 activations times four output channels.
+
+A block of weights serves four output channels: their doubled biases, their scaling, then their weights, two int16 a
+word, for each pair of taps the four channels in turn. One or two pixels run at a time: with two, SMLAD keeps the
+multiplier busy in every cycle and six loads in eight cycles feed it. Activations lie in lines of equal pitch, of which
+a pixel takes `pairs` words from each. int8 weights (a word holds taps 0, 2, 1, 3 of a channel) cost a ninth cycle and
+are half as long; their sums are doubled at the end.
+
+Scaling (TensorFlow Lite Micro's double rounding in five instructions): weights and bias are doubled, so that
+SMMLAR gives the rounding doubling high product, plus half of the last place and the zero point; adding the sign makes
+ties go away from zero; then shift, saturate, store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from stages.firmware.assembly.instructions import (
+    Instruction,
+    add,
+    add_constant,
+    add_sign,
+    allocated,
+    and_sign,
+    count_down,
+    limit,
+    load,
+    load_many,
+    move,
+    multiply,
+    saturate,
+    shift_right,
+    store,
+    store_byte,
+    widen,
+)
+from stages.firmware.assembly.schedule import scheduled
+
+CHANNELS = 4  # of a block
+SCALING_WORDS = 4  # multiplier, addend, right shift, -1 where that is not 0
+HEADER_WORDS = CHANNELS * (1 + SCALING_WORDS)  # the biases, then the scaling of each channel
+_MOST_UNROLLED_PAIRS = 80  # 4.5 KB of code; the instruction cache has 16 KB
+_LARGEST_OFFSET = 4095 - 8
+# On the stack, below the saved registers: the arguments and a counter of lines and of parts of a line.
+_X, _BLOCK, _Y, _OUTPUTS, _LINES, _PARTS = (4 * slot for slot in range(6))
+_FRAME_BYTES = 24
+_COUNT = _FRAME_BYTES + 36  # the fifth argument, above the nine saved registers
+_ACCUMULATORS = ("r4", "r5", "r6", "r7", "r8", "r9", "r10", "r11")
+
+
+@dataclass(frozen=True)
+class DotShape:
+    """What the code of a dot product depends on."""
+
+    pixels: int  # at a time: 1 or 2
+    lines: int
+    pairs: int  # of int16 in a line
+    pitch_bytes: int  # from line to line
+    pixel_bytes: int  # from pixel to pixel
+    lowest: int = -128  # of the output, after a fused activation
+    highest: int = 127
+    some_unshifted: bool = False  # a channel with right shift 0, whose ties go upwards
+    weight_bytes: int = 2  # int16 pairs; 1: int8, four taps a word
+
+    @property
+    def name(self) -> str:
+        limits = "" if (self.lowest, self.highest) == (-128, 127) else f"_{self.lowest + 128}_{self.highest + 128}"
+        shape = f"{self.pixels}x{CHANNELS}_{self.lines}_{self.pairs}_{self.pitch_bytes}_{self.pixel_bytes}"
+        kind = "dot" if self.weight_bytes == 2 else "dot8"
+        return f"{kind}_{shape}{limits}{'_unshifted' if self.some_unshifted else ''}"
+
+
+def dot_function(shape: DotShape) -> str:
+    """void name(const int16_t *x, const int32_t *block, int8_t *y, int32_t outputs, int32_t count)"""
+    unroll_lines = shape.lines * shape.pairs <= _MOST_UNROLLED_PAIRS
+    parts = 1 if unroll_lines else -(-shape.pairs // _MOST_UNROLLED_PAIRS)
+    part_pairs = shape.pairs // parts // 2 * 2 if parts > 1 else shape.pairs
+    rest_pairs = shape.pairs - parts * part_pairs
+    body = [f"@ {shape.pixels} pixel(s) x {CHANNELS} channels, {shape.lines} line(s) of {shape.pairs} pairs of taps"]
+    body += function_start(shape.name)
+    body += [
+        f"    sub sp, #{_FRAME_BYTES}",
+        "    strd r0, r1, [sp]",
+        "    strd r2, r3, [sp, #8]",
+        "    .p2align 3",
+        "1:",
+    ]
+    body += _lines(scheduled(_start(shape)))
+    if unroll_lines:
+        taps = [(line * shape.pitch_bytes, shape.pairs) for line in range(shape.lines)]
+        body += _lines(_products(shape, taps))
+    else:
+        body += _counter(_LINES, shape.lines) if shape.lines > 1 else []
+        body += ["2:"] if shape.lines > 1 else []
+        body += _counter(_PARTS, parts) if parts > 1 else []
+        body += ["3:"] if parts > 1 else []
+        body += _lines(_products(shape, [(0, part_pairs)]))
+        body += _lines(
+            [*add_constant("r0", "r0", 4 * part_pairs), *add_constant("r1", "r1", _block_bytes(shape, part_pairs))]
+        )
+        body += _repeat(_PARTS, "3b") if parts > 1 else []
+        if rest_pairs:
+            body += _lines(_products(shape, [(0, rest_pairs)]))
+            body += _lines(add_constant("r1", "r1", _block_bytes(shape, rest_pairs)))
+        if shape.lines > 1:
+            body += _lines(add_constant("r0", "r0", shape.pitch_bytes - 4 * parts * part_pairs))
+            body += _repeat(_LINES, "2b")
+    body += _lines(_end(shape))
+    body += ["    bne.w 1b", f"    add sp, #{_FRAME_BYTES}", "    pop {r4-r11, pc}"]
+    body += [f"    .size {shape.name}, . - {shape.name}", ""]
+    return "\n".join(body) + "\n"
+
+
+def _block_bytes(shape: DotShape, pairs: int) -> int:
+    """Of the weights for so many pairs of taps of a line; int8 weights take a word for each two pairs begun."""
+    return 4 * CHANNELS * (pairs if shape.weight_bytes == 2 else -(-pairs // 2))
+
+
+def _lines(code: list[Instruction]) -> list[str]:
+    return [f"    {one}" for one in code]
+
+
+def function_start(name: str) -> list[str]:
+    """Up to the saved registers."""
+    return [
+        f'    .section .text.{name}, "ax", %progbits',
+        "    .p2align 3",
+        f"    .global {name}",
+        "    .thumb_func",
+        f"    .type {name}, %function",
+        f"{name}:",
+        "    push {r4-r11, lr}",
+    ]
+
+
+def _counter(slot: int, count: int) -> list[str]:
+    return [f"    mov r2, #{count}", f"    str r2, [sp, #{slot}]"]
+
+
+def _repeat(slot: int, label: str) -> list[str]:
+    return [f"    ldr r2, [sp, #{slot}]", "    subs r2, #1", f"    str r2, [sp, #{slot}]", f"    bne.w {label}"]
+
+
+def _start(shape: DotShape) -> list[Instruction]:
+    """The accumulators begin with the biases; r0 at the pixel, r1 at the weights."""
+    first = list(_ACCUMULATORS[:CHANNELS])
+    code = [load("r1", "sp", _BLOCK), load_many("r1", first), load("r0", "sp", _X)]
+    code += add_constant("r1", "r1", 4 * (HEADER_WORDS - CHANNELS))
+    if shape.pixels == 2:
+        code += [move(b, a) for a, b in zip(first, _ACCUMULATORS[CHANNELS:], strict=True)]
+    return code
+
+
+def _products(shape: DotShape, taps: list[tuple[int, int]]) -> list[Instruction]:
+    """All products of the lines given by (offset, pairs); r0 and r1 are as before at the end."""
+    words = [offset + 4 * pair for offset, pairs in taps for pair in range(pairs)]
+    if shape.weight_bytes == 1:
+        halves = []
+        for line, (offset, pairs) in enumerate(taps):
+            start = line * _block_bytes(shape, pairs)
+            halves += [(offset + 4 * p, start + 4 * CHANNELS * (p // 2), 8 * (p % 2)) for p in range(pairs)]
+        return (_two_pixels_int8 if shape.pixels == 2 else _one_pixel_int8)(halves, shape.pixel_bytes)
+    return (_two_pixels if shape.pixels == 2 else _one_pixel)(words, shape.pixel_bytes)
+
+
+class _Base:
+    """A pointer that is moved on where an offset gets too large for a load."""
+
+    def __init__(self, register: str) -> None:
+        self.register = register
+        self.moved = 0
+
+    def load(self, into: str, offset: int) -> Iterator[Instruction]:
+        if not 0 <= offset - self.moved <= _LARGEST_OFFSET:
+            yield from add_constant(self.register, self.register, offset - self.moved)
+            self.moved = offset
+        yield load(into, self.register, offset - self.moved)
+
+    def back(self) -> list[Instruction]:
+        return add_constant(self.register, self.register, -self.moved)
+
+
+def _two_pixels(words: list[int], pixel_bytes: int) -> list[Instruction]:
+    """Eight products in eight cycles; each load stands two cycles before its first use."""
+    x, w = _Base("r0"), _Base("r1")
+    (a, b), (u, v) = ("r2", "r3"), ("r12", "lr")
+    near, far = _ACCUMULATORS[:CHANNELS], _ACCUMULATORS[CHANNELS:]
+    code = [*x.load(a, words[0]), *w.load(u, 0), *x.load(b, words[0] + pixel_bytes)]
+
+    def product(pixel: str, weight: str, accumulator: str) -> None:
+        code.append(multiply("smlad", accumulator, pixel, weight, accumulator))
+
+    for index in range(len(words)):
+        at, following = 16 * index, words[index + 1 : index + 2]
+        product(a, u, near[0])
+        code += w.load(v, at + 4)
+        product(b, u, far[0])
+        code += w.load(u, at + 8)
+        product(a, v, near[1])
+        product(b, v, far[1])
+        code += w.load(v, at + 12)
+        product(a, u, near[2])
+        product(a, v, near[3])
+        for offset in following:
+            code += x.load(a, offset)
+        product(b, u, far[2])
+        if following:
+            code += w.load(u, at + 16)
+        product(b, v, far[3])
+        for offset in following:
+            code += x.load(b, offset + pixel_bytes)
+    return [*code, *x.back(), *w.back()]
+
+
+def _one_pixel(words: list[int], _pixel_bytes: int) -> list[Instruction]:
+    """Four products and five loads in five cycles; loads run four to five products ahead."""
+    x, w = _Base("r0"), _Base("r1")
+    values = ("r2", "r3")
+    pool = (*_ACCUMULATORS[CHANNELS:], "r12", "lr")
+    code: list[Instruction] = []
+    loads: list[tuple[str, int, int]] = []  # register, pair, channel (-1: the pixel)
+    turn = 0
+    for index in range(len(words)):
+        loads.append((values[index % 2], index, -1))
+        for channel in range(CHANNELS):
+            loads.append((pool[turn % len(pool)], index, channel))
+            turn += 1
+    products = [entry for entry in loads if entry[2] >= 0]
+    position = 0
+
+    def issue_load() -> None:
+        nonlocal position
+        if position < len(loads):
+            register, index, channel = loads[position]
+            code.extend(x.load(register, words[index]) if channel < 0 else w.load(register, 16 * index + 4 * channel))
+            position += 1
+
+    for _ in range(1 + CHANNELS):
+        issue_load()
+    for register, index, channel in products:
+        accumulator = _ACCUMULATORS[channel]
+        code.append(multiply("smlad", accumulator, values[index % 2], register, accumulator))
+        issue_load()
+        if channel == CHANNELS - 1:
+            issue_load()
+    return [*code, *x.back(), *w.back()]
+
+
+def _two_pixels_int8(halves: list[tuple[int, int, int]], pixel_bytes: int) -> list[Instruction]:
+    """Eight products in nine cycles: a word of weights is loaded for each pair of taps it holds, and widened.
+
+    `halves`: where the pixel's pair and the first channel's weights lie, and by how many bits to rotate these.
+    """
+    x, w = _Base("r0"), _Base("r1")
+    (a, b), (f, g) = ("r2", "r3"), ("r12", "lr")
+    near, far = _ACCUMULATORS[:CHANNELS], _ACCUMULATORS[CHANNELS:]
+    code = [*x.load(a, halves[0][0]), *w.load(f, halves[0][1]), *x.load(b, halves[0][0] + pixel_bytes)]
+
+    def product(pixel: str, weight: str, accumulator: str) -> None:
+        code.append(multiply("smlad", accumulator, pixel, weight, accumulator))
+
+    for index, (_, at, turn) in enumerate(halves):
+        following = halves[index + 1 : index + 2]
+        code += [widen(f, f, turn), *w.load(g, at + 4)]
+        code.append(widen(g, g, turn))
+        product(a, f, near[0])
+        product(b, f, far[0])
+        code += [*w.load(f, at + 8), widen(f, f, turn)]
+        product(a, g, near[1])
+        product(b, g, far[1])
+        code += [*w.load(g, at + 12), widen(g, g, turn)]
+        product(a, f, near[2])
+        product(a, g, near[3])
+        for offset, _, _ in following:
+            code += x.load(a, offset)
+        product(b, g, far[3])
+        for _, start, _ in following:
+            code += w.load(g, start)
+        product(b, f, far[2])
+        for offset, _, _ in following:
+            code += x.load(b, offset + pixel_bytes)
+        f, g = g, f
+    return [*code, *x.back(), *w.back()]
+
+
+def _one_pixel_int8(halves: list[tuple[int, int, int]], _pixel_bytes: int) -> list[Instruction]:
+    """Four products in four cycles and their loads in two more: widening stands one product ahead and pairs with it."""
+    x, w = _Base("r0"), _Base("r1")
+    values, raw, wide = ("r2", "r3"), _ACCUMULATORS[CHANNELS:], ("r12", "lr")
+    code: list[Instruction] = []
+    for index, (offset, _, _) in enumerate(halves[:2]):
+        code += x.load(values[index], offset)
+    for channel in range(CHANNELS):
+        code += w.load(raw[channel], halves[0][1] + 4 * channel)
+    waiting: list[Instruction] = []  # the last product, and what may be loaded only behind it
+    for index, (_, _, turn) in enumerate(halves):
+        value = values[index % 2]
+        for channel, accumulator in enumerate(_ACCUMULATORS[:CHANNELS]):
+            code += [widen(wide[channel % 2], raw[channel], turn), *waiting]
+            waiting = [multiply("smlad", accumulator, value, wide[channel % 2], accumulator)]
+            for _, start, next_turn in halves[index + 1 : index + 2]:
+                if next_turn == 0 and channel % 2 == 1:  # two loads from different banks go together
+                    code += w.load(raw[channel - 1], start + 4 * channel - 4)
+                    code += w.load(raw[channel], start + 4 * channel)
+        for offset, _, _ in halves[index + 2 : index + 3]:
+            waiting += x.load(value, offset)
+    return [*code, *waiting, *x.back(), *w.back()]
+
+
+def scaled_and_limited(
+    into: str, total: str, scaling: tuple[str, str, str, str], limits: tuple[int, int]
+) -> list[Instruction]:
+    """int8 from a doubled sum, which is lost; `scaling` are registers: multiplier, addend, right shift, mask or ''."""
+    multiplier, addend, right, mask = scaling
+    code = [multiply("smmlar", into, total, multiplier, addend)]
+    code += [and_sign(total, mask, total), add(into, into, total)] if mask else [add_sign(into, into, total)]
+    code += [shift_right(into, into, right), saturate(into, into)]
+    code += [limit(into, limits[0], "lt")] if limits[0] > -128 else []
+    return code + ([limit(into, limits[1], "gt")] if limits[1] < 127 else [])
+
+
+def _end(shape: DotShape) -> list[Instruction]:
+    """Scale and store the outputs, go on to the next pixels; the flags say whether there are any."""
+    pixels = range(shape.pixels)
+    sums = {f"sum{p}{c}": _ACCUMULATORS[4 * p + c] for p in pixels for c in range(CHANNELS)}
+    code = [load("block", "sp", _BLOCK)]
+    for c in range(CHANNELS):
+        at = 4 * (CHANNELS + SCALING_WORDS * c)
+        code += [load(f"m{c}", "block", at), load(f"add{c}", "block", at + 4)]
+        code += [load(f"right{c}", "block", at + 8)]
+        code += [load(f"mask{c}", "block", at + 12)] if shape.some_unshifted else []
+        scaling = (f"m{c}", f"add{c}", f"right{c}", f"mask{c}" if shape.some_unshifted else "")
+        for p in pixels:
+            code += [add(f"sum{p}{c}", f"sum{p}{c}", f"sum{p}{c}")] if shape.weight_bytes == 1 else []
+            code += scaled_and_limited(f"t{p}{c}", f"sum{p}{c}", scaling, (shape.lowest, shape.highest))
+        if c == 0:
+            code.append(load("y", "sp", _Y))
+            code += [load("step", "sp", _OUTPUTS), add("y1", "y", "step")] if shape.pixels == 2 else []
+        code += [store_byte(f"t{p}{c}", "y" if p == 0 else "y1", c) for p in pixels]
+    code += [load("outputs", "sp", _OUTPUTS), add("next", "y1" if shape.pixels == 2 else "y", "outputs")]
+    code += [store("next", "sp", _Y)]
+    code += [load("x", "sp", _X), *add_constant("x", "x", shape.pixels * shape.pixel_bytes), store("x", "sp", _X)]
+    code += [load("count", "sp", _COUNT), count_down("count")]
+    code += [store("count", "sp", _COUNT)]
+    free = ["r0", "r1", "r2", "r3", "r12", "lr"] + ([] if shape.pixels == 2 else list(_ACCUMULATORS[CHANNELS:]))
+    return scheduled(allocated(code, free, sums))

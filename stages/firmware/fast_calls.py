@@ -1,0 +1,107 @@
+"""Layers that the fast kernels can run, as calls of them: weights as int16 pairs, scaling folded, assembly chosen.
+
+A layer for which the fast arithmetic would not be exact, or whose shape it does not know, is left to the portable
+kernels: sums that might leave 31 bits, weights that outgrow int16 when scaled, fewer than four outputs, dilation.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stages.firmware.assembly.dot import CHANNELS
+from stages.firmware.c_text import c_struct
+from stages.firmware.fast_add import add_call
+from stages.firmware.fast_depthwise import depthwise_call
+from stages.firmware.fast_dot import Dot, Weights
+from stages.firmware.fast_scaling import exact_scaling
+from stages.firmware.kernel_calls import KernelCall
+from stages.firmware.kernel_parameters import (
+    PARAMETER_BYTES,
+    weighted_operands,
+    window_members,
+    zero_point_of,
+)
+from stages.graph.graph import ConvOptions, Graph, Op
+
+_BUFFER_BYTES = 4096  # wanted for widened activations; a window that needs more gets it
+
+
+def fast_call(graph: Graph, op: Op, name: str, stored: Weights) -> KernelCall | None:
+    """The operator on a fast kernel, or None where it has to take the portable one."""
+    if op.kind == "CONV_2D":
+        return _convolution(graph, op, name, stored)
+    if op.kind == "ADD":
+        return add_call(graph, op, name)
+    if op.kind == "DEPTHWISE_CONV_2D":
+        return depthwise_call(graph, op, name)
+    if op.kind == "FULLY_CONNECTED":
+        _, weights, _ = weighted_operands(graph, op)
+        outputs, depth = weights.shape
+        assert weights.data is not None
+        return _matrix(graph, op, name, weights.data.reshape(outputs, depth), stored)
+    return None
+
+
+def _matrix(graph: Graph, op: Op, name: str, weights: np.ndarray, stored: Weights) -> KernelCall | None:
+    outputs, depth = weights.shape
+    pixels = graph.tensors[op.inputs[0]].elements // depth
+    scaling = exact_scaling(graph, op, axis=0)
+    if scaling is None or outputs < CHANNELS:
+        return None
+    pixel_elements = depth + depth % 2
+    run = min(pixels, max(2, _BUFFER_BYTES // (2 * pixel_elements) // 2 * 2))
+    dot = Dot(graph, op, name, scaling, weights.reshape(outputs, 1, depth), (0, 2 * pixel_elements), stored)
+    struct = {"dot": dot.members(pixels, run), "depth": depth, "pixels": pixels, "run": run}
+    return KernelCall(
+        kernel="fast_matrix",
+        call=f"fast_matrix(&{name}, {{0}}, scratch.{name}, {{1}});",
+        constants=dot.declarations(pixels, run) + c_struct("fast_matrix", name, struct),
+        constant_bytes=dot.blocks.nbytes + PARAMETER_BYTES,
+        header="kernels/fast_conv_2d.h",
+        scratch=f"int16_t {name}[{run * pixel_elements}];",
+        scratch_bytes=2 * run * pixel_elements,
+        activations=(op.inputs[0], op.outputs[0]),
+        assembly=dot.assembly(pixels, run),
+    )
+
+
+def _convolution(graph: Graph, op: Op, name: str, stored: Weights) -> KernelCall | None:
+    options = op.options
+    assert isinstance(options, ConvOptions)
+    source, weights, result = weighted_operands(graph, op)
+    assert weights.data is not None
+    outputs, height, width, channels = weights.shape
+    if (height, width) == (1, 1) and options.stride == (1, 1):
+        return _matrix(graph, op, name, weights.data.reshape(outputs, channels), stored)
+    scaling = exact_scaling(graph, op, axis=0)
+    if scaling is None or outputs < CHANNELS or options.dilation != (1, 1):
+        return None
+    window = window_members(source, result, (height, width), options, options.dilation)
+    taps = width * channels + width * channels % 2
+    pixel_elements = options.stride[1] * channels
+    line_elements = (result.shape[2] - 1) * pixel_elements + taps
+    line_elements += line_elements % 2
+    padded_lines = (result.shape[1] - 1) * options.stride[0] + height
+    lines = max(height, min(padded_lines, _BUFFER_BYTES // (2 * line_elements)))
+    places = (2 * line_elements, 2 * pixel_elements)
+    filters = weights.data.reshape(outputs, height, width * channels)
+    dot = Dot(graph, op, name, scaling, filters, places, stored)
+    row = result.shape[2]
+    params = {
+        "dot": dot.members(row, row),
+        "window": window,
+        "line_elements": line_elements,
+        "lines": lines,
+        "input_zero_point": zero_point_of(source),
+    }
+    return KernelCall(
+        kernel="fast_conv_2d",
+        call=f"fast_conv_2d(&{name}, {{0}}, scratch.{name}, {{1}});",
+        constants=dot.declarations(row, row) + c_struct("fast_conv_2d", name, params),
+        constant_bytes=dot.blocks.nbytes + PARAMETER_BYTES,
+        header="kernels/fast_conv_2d.h",
+        scratch=f"int16_t {name}[{lines * line_elements}];",
+        scratch_bytes=2 * lines * line_elements,
+        activations=(op.inputs[0], op.outputs[0]),
+        assembly=dot.assembly(row, row),
+    )
