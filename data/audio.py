@@ -6,8 +6,10 @@ Everything here is plain numpy without BLAS, so a result does not depend on how 
 from __future__ import annotations
 
 import functools
+import io
 import math
 import struct
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +24,8 @@ CLIP_SAMPLES = SAMPLE_RATE_HZ  # one second, as in Speech Commands
 FULL_SCALE = 32_768
 
 _PCM = 1
+_UNKNOWN_SIZE = 0x7FFF_F000  # what programs that write into a pipe put for the length
+_LOWEST_HZ, _HIGHEST_HZ = 4_000, 192_000  # rates that recorders use
 _ZERO_CROSSINGS = 16  # of the windowed sinc on each side: stop band below -70 dB
 _PASS_BAND = 0.94  # of the lower Nyquist frequency; the rest is the filter's slope
 _KAISER_BETA = 7.0
@@ -29,25 +33,69 @@ _TRIM_THRESHOLD = 0.01  # of the peak: keeps the weak final f of 'off'
 _TRIM_MARGIN_SAMPLES = SAMPLE_RATE_HZ // 100
 
 
-def decode_wav(content: bytes, where: str) -> tuple[Int16, int]:
-    """Samples and sample rate of a mono 16-bit PCM WAV file; the data chunk may lack its length, as from a pipe."""
+def decode_wav(content: bytes, where: str, *, streamed: bool = False) -> tuple[Int16, int]:
+    """Samples and sample rate of a WAV file; several channels are averaged. Refuses one that was cut off.
+
+    `streamed`: the file came through a pipe, so its data chunk does not know its own length.
+    """
     if len(content) < 12 or content[:4] != b"RIFF" or content[8:12] != b"WAVE":
-        raise StageError(f"{where}: {len(content)} bytes that are no WAV, needed mono 16-bit PCM; replace the file")
-    rate_hz, position = 0, 12
+        raise StageError(f"{where}: {len(content)} bytes that are no WAV, needed 16-bit PCM; replace the file")
+    rate_hz, channels, position = 0, 1, 12
     while position + 8 <= len(content):
         tag, size = struct.unpack_from("<4sI", content, position)
         position += 8
         if tag == b"fmt " and position + 16 <= len(content):
             kind, channels, rate_hz, _, _, bits = struct.unpack_from("<HHIIHH", content, position)
-            if (kind, channels, bits) != (_PCM, 1, 16):
-                raise StageError(
-                    f"{where}: WAV format {kind}, {channels} channels, {bits} bits, needed mono 16-bit PCM; convert it"
-                )
+            if (kind, bits) != (_PCM, 16) or not channels or not rate_hz:
+                return _decode_other(content, f"{where}: WAV format {kind}, {channels} channels, {bits} bits")
         if tag == b"data" and rate_hz:
-            whole = (min(size, len(content) - position) // 2) * 2
-            return np.frombuffer(content, dtype="<i2", count=whole // 2, offset=position).astype(np.int16), rate_hz
+            present = len(content) - position
+            if size > present and not streamed and size < _UNKNOWN_SIZE:
+                raise StageError(
+                    f"{where}: WAV cut off, {present} bytes of audio where its header tells {size}; replace the file"
+                )
+            frames = min(size, present) // (2 * channels)
+            samples = np.frombuffer(content, dtype="<i2", count=frames * channels, offset=position)
+            return _mono(samples.reshape(frames, channels)), rate_hz
         position += size + size % 2
-    raise StageError(f"{where}: WAV file without a data chunk, needed mono 16-bit PCM; replace the file")
+    raise StageError(f"{where}: WAV file without a data chunk, needed 16-bit PCM; replace the file")
+
+
+def _decode_other(content: bytes, found: str) -> tuple[Int16, int]:
+    """Other sample formats (8, 24 and 32 bits, floating point) by libsndfile."""
+    import soundfile  # type: ignore[import-untyped]  # here: the corpora themselves never need it
+
+    try:
+        samples, rate_hz = soundfile.read(io.BytesIO(content), dtype="int16", always_2d=True)
+    except (soundfile.LibsndfileError, RuntimeError, TypeError) as error:
+        raise StageError(f"{found}: cannot be decoded, needed PCM or floating point; convert the file") from error
+    return _mono(samples), int(rate_hz)
+
+
+def _mono(frames: Int16) -> Int16:
+    """(frames, channels) -> the mean of the channels, rounded."""
+    if frames.shape[1] == 1:
+        return frames[:, 0]
+    return np.asarray(np.rint(frames.mean(axis=1, dtype=np.float64)), dtype=np.int16)
+
+
+def read_wav(path: Path | str) -> Int16:
+    """A recording at 16 kHz, mono; another rate is converted, several channels are averaged."""
+    try:
+        with open(path, "rb", buffering=0) as file:
+            content = file.read()
+    except OSError as error:
+        raise StageError(f"{path}: cannot be read ({error.strerror}); replace the file") from error
+    samples, rate_hz = decode_wav(content, str(path))
+    if not len(samples):
+        raise StageError(f"{path}: no samples, needed up to one second; replace the file")
+    if rate_hz != SAMPLE_RATE_HZ:
+        if not _LOWEST_HZ <= rate_hz <= _HIGHEST_HZ:
+            raise StageError(
+                f"{path}: {rate_hz} Hz, needed {SAMPLE_RATE_HZ} Hz or {_LOWEST_HZ} to {_HIGHEST_HZ} Hz to convert from"
+            )
+        samples = to_int16(resample(samples.astype(np.float64) / FULL_SCALE, rate_hz))
+    return samples
 
 
 def resample(samples: Float, from_hz: int, to_hz: int = SAMPLE_RATE_HZ) -> Float:

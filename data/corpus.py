@@ -29,6 +29,11 @@ class Mixing:
     snr_db: tuple[float, float]  # speech over noise
     silence_dbfs: tuple[float, float]  # loudness of silence
 
+    @property
+    def leaves_clips_alone(self) -> bool:
+        """Whether a clip comes out as it went in."""
+        return not self.shift_samples and self.gain_db == (0.0, 0.0) and not self.noise_share
+
 
 @dataclass(frozen=True, kw_only=True)
 class SplitAudio:
@@ -56,16 +61,23 @@ class Corpus:
         """How many there are in all splits."""
         return sum(len(audio.takes) for audio in self.splits.values())
 
+    def rows(self, split: Split, start: int, stop: int) -> Int16:
+        """Examples `start` to `stop` of a split, one second a row."""
+        audio, number = self.splits[split], SPLITS.index(split)
+        return np.stack([example(audio, i, [self.seed, number, i]) for i in range(start, min(stop, len(audio.takes)))])
+
     def batches(self, split: Split, size: int) -> Iterator[Int16]:
         """All examples of a split in order, as arrays of at most `size` rows of one second."""
-        audio, number = self.splits[split], SPLITS.index(split)
-        for start in range(0, len(audio.takes), size):
-            rows = range(start, min(start + size, len(audio.takes)))
-            yield np.stack([_example(audio, i, np.random.default_rng([self.seed, number, i])) for i in rows])
+        for start in range(0, len(self.splits[split].takes), size):
+            yield self.rows(split, start, start + size)
 
 
-def _example(audio: SplitAudio, index: int, rng: np.random.Generator) -> Int16:
+def example(audio: SplitAudio, index: int, seed: Sequence[int]) -> Int16:
+    """One example of a split; its randomness comes from `seed` alone."""
     mixing, take = audio.mixing, int(audio.takes[index])
+    if take != NO_CLIP and mixing.leaves_clips_alone:
+        return audio.clips[take]
+    rng = np.random.default_rng(seed)
     if take == NO_CLIP:
         return to_int16(_stretch(audio.noises, rng) * _amplitude(mixing.silence_dbfs, rng))
     gain = _amplitude(mixing.gain_db, rng)

@@ -56,7 +56,7 @@ def speak(utterance: Utterance, program: str) -> Int16:
     prosody = utterance.prosody
     argv = [program, "-v", utterance.voice, "-s", str(prosody.speed_wpm), "-p", str(prosody.pitch), "--stdout", "-z"]
     where = f"espeak-ng: {utterance.voice}: {utterance.word!r}"
-    pcm, rate_hz = decode_wav(_output([*argv, utterance.word + prosody.ending]), where)
+    pcm, rate_hz = decode_wav(_output([*argv, utterance.word + prosody.ending]), where, streamed=True)
     speech = trimmed(resample(pcm.astype(np.float64) / FULL_SCALE, rate_hz))
     if not len(speech):
         raise StageError(f"{where}: only silence, needed speech; is the voice complete in this espeak-ng?")

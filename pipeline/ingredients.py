@@ -45,6 +45,9 @@ def ingredients_of(
     for name, path in extra_sources(node, stage.sources, code.roots).items():
         found[f"file.{name}"] = tree_digest(path)
     for section in stage.sections:
+        for name in experiment.sections[section].source_modules:
+            if code.file_of(name) is not None:
+                found |= {f"code.{module}": digest for module, digest in code.digests(name).items()}
         prefix = "config" if section == stage.name else section
         for key, value in _flat(experiment.sections[section].model_dump(mode="json")):
             found[f"{prefix}.{key}"] = value

@@ -43,6 +43,11 @@ class Config(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    @property
+    def source_modules(self) -> tuple[str, ...]:
+        """Modules beside pipeline.yaml that the section names, such as a user's own network: part of the key."""
+        return ()
+
     def outside(self) -> Mapping[str, str]:
         """Digests of what the section points at outside the project, such as a folder of data: part of the key."""
         return {}

@@ -12,6 +12,8 @@ from pipeline.errors import StageError
 from stages.graph.graph import Graph
 from stages.graph.int8_reference import run_graph
 
+LARGEST_GAP_POINTS = 0.2  # between int8 and the fake-quant network: beyond it something other than chance is at work
+
 
 @dataclass(frozen=True, eq=False)
 class TestSplit:
@@ -42,6 +44,8 @@ class AccuracyRecord:
     accuracy_fake_quant: float
     agreement_float: float  # how often int8 chooses the same class
     agreement_fake_quant: float
+    gap_points: float  # accuracy of int8 less that of the fake-quant network, in percentage points
+    warning: str  # empty when the gap is within what export promises
     per_class: dict[str, float | None]  # None: no test sample of that class
     confusion: list[list[int]]  # [true class][chosen class]
 
@@ -92,14 +96,27 @@ def measured_accuracy(
         name: float(confusion[row, row] / confusion[row].sum()) if confusion[row].any() else None
         for row, name in enumerate(classes)
     }
+    accuracy_int8, accuracy_fake_quant = (
+        float((found == split.labels).mean()) for found in (chosen, fake_quant_classes)
+    )
+    gap_points = 100 * (accuracy_int8 - accuracy_fake_quant)
     return AccuracyRecord(
-        accuracy_int8=float((chosen == split.labels).mean()),
+        accuracy_int8=accuracy_int8,
         n=len(chosen),
         engine="int8_reference, equal to TensorFlow Lite Micro bit for bit on the golden inputs",
         accuracy_float=float((float_classes == split.labels).mean()),
-        accuracy_fake_quant=float((fake_quant_classes == split.labels).mean()),
+        accuracy_fake_quant=accuracy_fake_quant,
         agreement_float=float((chosen == float_classes).mean()),
         agreement_fake_quant=float((chosen == fake_quant_classes).mean()),
+        gap_points=gap_points,
+        warning=_warning(gap_points),
         per_class=per_class,
         confusion=confusion.tolist(),
     )
+
+
+def _warning(gap_points: float) -> str:
+    if abs(gap_points) <= LARGEST_GAP_POINTS:
+        return ""
+    found = f"int8 accuracy differs by {gap_points:+.2f} points from the fake-quant network's"
+    return f"{found}, expected within {LARGEST_GAP_POINTS}; layer_error.csv shows which layer hurts"

@@ -20,6 +20,8 @@ from stages.graph.tflite_reader import read_tflite
 from stages.graph.tflite_writer import write_tflite
 from stages.graph.tflm import arena_head_bytes, first_difference, run_tflm, run_tflm_keeping_all
 
+_SOFTMAX_SUM_LIMIT = 512
+
 
 @dataclass(frozen=True, eq=False)
 class PlannedModel:
@@ -30,6 +32,7 @@ class PlannedModel:
     content: bytes
     description: str
     order: tuple[int, ...]  # which op of the graph before ordering stands at each position
+    order_proven_optimal: bool
 
 
 @dataclass(frozen=True)
@@ -71,11 +74,11 @@ class PlanRecord:
 
 def planned_model(graph: Graph, description: str) -> PlannedModel:
     """The graph in the order of least peak memory, laid out and written."""
-    order = smallest_peak_order(graph).order
-    ordered = replace(graph, ops=tuple(graph.ops[number] for number in order))
+    best = smallest_peak_order(graph)
+    ordered = replace(graph, ops=tuple(graph.ops[number] for number in best.order))
     layout = arena_layout(ordered)
     content = write_tflite(ordered, description, layout.offsets)
-    return PlannedModel(ordered, layout, content, description, order)
+    return PlannedModel(ordered, layout, content, description, best.order, best.proven_optimal)
 
 
 def plan_record(model: PlannedModel) -> PlanRecord:
@@ -93,7 +96,7 @@ def plan_record(model: PlannedModel) -> PlanRecord:
         ),
         arena_bytes=layout.arena_bytes,
         lower_bound_bytes=layout.lower_bound_bytes,
-        order_proven_optimal=True,  # the search over orders is exact
+        order_proven_optimal=model.order_proven_optimal,
         layout_proven_optimal=layout.proven_optimal,
         peak_bytes=used.peak_bytes,
         peak_bytes_stored=round(peak_of_order(graph, stored_order).peak_bytes),
@@ -108,6 +111,7 @@ def verify(model: PlannedModel, inputs: np.ndarray) -> None:
     # What is checked is the file, read back; only its plan has to go, by which tensors overwrite each other.
     without_plan = write_tflite(read_tflite(model.content), model.description)
     ours = run_graph(model.graph, inputs)
+    _check_softmax(model.graph, ours)
     theirs = run_tflm_keeping_all(without_plan, model.graph, inputs)
     difference = first_difference(model.graph, ours, theirs)
     if difference is not None:
@@ -121,3 +125,18 @@ def verify(model: PlannedModel, inputs: np.ndarray) -> None:
     if head_bytes is not None and head_bytes != model.layout.arena_bytes:
         planned = model.layout.arena_bytes
         raise StageError(f"model.tflite: TensorFlow Lite Micro needs {head_bytes} B of arena, planned were {planned} B")
+
+
+def _check_softmax(graph: Graph, values: dict[int, np.ndarray]) -> None:
+    """Raise StageError where the runtime would end the process: its kernel asserts that exp(x - max) sums to < 512."""
+    for op in graph.ops:
+        grid = graph.tensors[op.inputs[0]].quantisation
+        if op.kind != "SOFTMAX" or op.inputs[0] not in values or grid is None:
+            continue
+        scores = values[op.inputs[0]].astype(np.float64) * grid.scale[0]
+        total = float(np.exp(scores - scores.max(-1, keepdims=True)).sum(-1).max())
+        if total >= _SOFTMAX_SUM_LIMIT:
+            raise StageError(
+                f"{op.kind} {op.name}: the scores of {scores.shape[-1]} classes are so alike that TensorFlow Lite "
+                f"Micro aborts (sum of exp(x - max) is {total:.0f}, needed below {_SOFTMAX_SUM_LIMIT}); train longer"
+            )

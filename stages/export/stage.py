@@ -1,14 +1,16 @@
 """export: turn the fine-tuned network into an int8 .tflite whose op order and arena layout need the least RAM.
 
-Reads   features (.npy splits), dataset.json, qat.pt
-Writes  model.tflite, plan.json, accuracy.json, golden.npz
-Fails   StageError, naming the op, when TensorFlow Lite Micro and our integer reference differ in any bit
+Reads   features (.npy splits), dataset.json, qat.pt; with `exporter: litert` also network.pt and architecture.json
+Writes  model.tflite, plan.json, accuracy.json, layer_error.csv, golden.npz
+Fails   StageError, naming the op, when TensorFlow Lite Micro and our integer reference differ in any bit; when LiteRT's
+        converter, if asked, finds another float network than we do
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field
 
@@ -18,6 +20,7 @@ from pipeline.stage import Config, Progress, read_json, stage, write_json
 class ExportConfig(Config):
     """How much is checked."""
 
+    exporter: Literal["own", "litert"] = "own"  # litert: ours, and its float graph compared with ai-edge-torch's
     golden_samples: int = Field(default=32, ge=1)  # test samples in golden.npz, besides two extreme inputs
 
 
@@ -28,21 +31,32 @@ class Exported:
     model: Path  # model.tflite: full int8, best op order, arena plan in its metadata
     plan: Path  # plan.json: order, offsets, arena, peak, size, MACs
     accuracy: Path  # accuracy.json: on the whole test split
+    layer_error: Path  # layer_error.csv: per op, how far int8 is from float
     golden: Path  # golden.npz: inputs, the outputs that TensorFlow Lite Micro gives, labels
 
 
 @stage("export", packages=("ai-edge-litert", "tflite-micro", "flatbuffers", "torch", "numpy"))
 def run(
-    features: Path, dataset: Path, qat_network: Path, *, config: ExportConfig, out_dir: Path, progress: Progress
+    features: Path,
+    dataset: Path,
+    network: Path,
+    architecture: Path,
+    qat_network: Path,
+    *,
+    config: ExportConfig,
+    out_dir: Path,
+    progress: Progress,
 ) -> Exported:
     import numpy as np
 
     from stages.export.evaluation import golden_inputs, load_test_split, measured_accuracy
+    from stages.export.float_check import check_with_litert
+    from stages.export.layer_error import layer_errors, write_layer_errors
     from stages.export.planned_model import plan_record, planned_model, verify
     from stages.export.quantise import int8_graph, load_qat
     from stages.graph.tflm import run_tflm
 
-    progress.start(4, "step")
+    progress.start(5, "step")
     trained = load_qat(qat_network)
     model = planned_model(int8_graph(trained.graph), "int8 network of tinyml-pipeline")
     progress.advance(note=f"arena {model.layout.arena_bytes} B")
@@ -50,9 +64,12 @@ def run(
     golden = golden_inputs(split, config.golden_samples)
     verify(model, golden.inputs)
     progress.advance(note="equal to TFLM")
+    check = check_with_litert(network, architecture, features) if config.exporter == "litert" else None
+    progress.advance(note=check.sentence if check else "")
     classes = read_json(dataset)["classes"]
     accuracy = measured_accuracy(model.graph, split, classes, trained.float_classes, trained.fake_quant_classes)
-    progress.advance(note=f"int8 accuracy {accuracy.accuracy_int8:.4f}")
+    progress.advance(note=accuracy.warning or f"int8 accuracy {accuracy.accuracy_int8:.4f}")
+    errors = layer_errors(trained.graph, model.graph, golden.inputs[golden.labels >= 0])
     outputs = run_tflm(model.content, model.graph, golden.inputs)
     np.savez(out_dir / "golden.npz", inputs=golden.inputs, outputs=outputs, labels=golden.labels)
     (out_dir / "model.tflite").write_bytes(model.content)
@@ -60,6 +77,7 @@ def run(
     return Exported(
         model=out_dir / "model.tflite",
         plan=write_json(out_dir / "plan.json", plan_record(model)),
-        accuracy=write_json(out_dir / "accuracy.json", accuracy),
+        accuracy=write_json(out_dir / "accuracy.json", {**asdict(accuracy), "litert": check and asdict(check)}),
+        layer_error=write_layer_errors(out_dir / "layer_error.csv", errors),
         golden=out_dir / "golden.npz",
     )

@@ -1,28 +1,35 @@
 """Where each activation lies in the arena, for the order in which the graph's ops stand.
 
-Activations that share memory form one place: a RESHAPE's output lies where its input lies, and an ADD writes over an
-operand of the same size that nobody reads afterwards. A place is alive from the op that first writes it (inputs:
-from the start) to the last op that reads it (outputs: to the end). Offsets and sizes are multiples of 16 bytes,
-as TensorFlow Lite Micro wants them.
+Activations that share memory (see `buffers`) form one place: a RESHAPE's output lies where its input lies, and an op that
+works in place writes over an operand. A place is alive from the op that first writes it (inputs: from the start) to the
+last op that reads it (outputs: to the end). Offsets and sizes are multiples of 16 bytes, as TensorFlow Lite Micro wants
+them.
 
-Finding the lowest arena is two-dimensional packing with fixed times (NP-hard). Three greedy orders come first; if none
-meets the lower bound (the largest sum of places alive at once) an exact search follows. It need only place them
-in order of rising offset, each directly on top of those already there that live at the same time: sinking the places of
-any packing, lowest first, gives one of that form which is no higher. The search ends after a fixed number of nodes, so
-that the result depends on the graph alone; `proven_optimal` says whether it came to an end.
+Finding the lowest arena is two-dimensional packing with fixed times (NP-hard). Greedy orders come first, then rounds in
+which the places that stick out at the top are put earlier. If none meets the lower bound (the largest sum of places
+alive at once) an exact search follows: CP-SAT where it is installed (see `packing_solver`), and ours. It need only place them in order of rising offset, each directly on top of those
+already there that live at the same time: sinking the places of any packing, lowest first, gives one of that form which is
+no higher. The search ends after a fixed number of nodes, so that the result depends on the graph alone.
+
+Where an op could write over either of two operands, both choices are packed and the better one is kept. Meeting the lower
+bound proves a layout whatever the choice; a search that came to an end proves it for the choice that was kept.
 """
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from stages.graph.buffers import activation_bytes, buffers_of
 from stages.graph.graph import Graph
-from stages.graph.op_order import ALIASES, IN_PLACE, activation_bytes
+from stages.graph.packing_solver import is_installed, solve_packing
 
 ALIGNMENT = 16
 _MOST_NODES = 200_000  # a few seconds; networks of up to some 30 ops need far fewer
 _MOST_PLACES = 500  # the search recurses once for each place
+_FLOOR_NODES = 10_000
+_ROUNDS = 150  # of improvement: fragmented packings gain in the first hundred, if at all
 
 
 @dataclass(frozen=True)
@@ -51,16 +58,11 @@ class ArenaLayout:
 
 def arena_layout(graph: Graph, most_nodes: int = _MOST_NODES) -> ArenaLayout:
     """Offsets for the ops in the order in which they stand in `graph`."""
-    places = arena_places(graph)
-    live = [
-        sum(place.size_bytes for place in places if place.first <= op <= place.last) for op in range(len(graph.ops))
-    ]
+    first, second = arena_places(graph), arena_places(graph, prefers_last=True)
+    candidates = [first] if [p.tensors for p in first] == [p.tensors for p in second] else [first, second]
+    live = [sum(p.size_bytes for p in first if p.first <= op <= p.last) for op in range(len(graph.ops))]
     floor = max(live)
-    found = _greedy(places)
-    proven = _height(places, found) == floor
-    if not proven and len(places) <= _MOST_PLACES:
-        search = _Search(places, found, floor, most_nodes)
-        found, proven = search.run()
+    places, found, proven = _packed(candidates, floor, most_nodes)
     offsets = [-1] * len(graph.tensors)
     for place, offset in zip(places, found, strict=True):
         for tensor in place.tensors:
@@ -68,55 +70,51 @@ def arena_layout(graph: Graph, most_nodes: int = _MOST_NODES) -> ArenaLayout:
     return ArenaLayout(tuple(offsets), _height(places, found), floor, proven, tuple(live))
 
 
-def arena_places(graph: Graph) -> list[Place]:
-    """The places that the graph's activations need, in the order in which they are first written."""
-    place_of: dict[int, int] = {}
+def _packed(candidates: list[list[Place]], floor: int, most_nodes: int) -> tuple[list[Place], list[int], bool]:
+    """The lowest packing of one of the candidates, each means tried until the lower bound is met."""
+    packed = [(places, _greedy(places)) for places in candidates]
+    means = (_at_floor, _improved) if len(candidates[0]) <= _MOST_PLACES else (_improved,)
+    for improve in means:
+        places, found = min(packed, key=lambda pair: _height(*pair))
+        if _height(places, found) == floor:
+            return places, found, True
+        packed = [(places, improve(places, offsets, floor, most_nodes)) for places, offsets in packed]
+    places, found = min(packed, key=lambda pair: _height(*pair))
+    if _height(places, found) == floor or len(places) > _MOST_PLACES:
+        return places, found, _height(places, found) == floor
+    solved = solve_packing(places, _height(places, found), floor, ALIGNMENT) if is_installed() else None
+    return places, *(solved or _Search(places, found, floor, most_nodes).run())
+
+
+def arena_places(graph: Graph, *, prefers_last: bool = False) -> list[Place]:
+    """The places that the graph's activations need, in the order in which they are first written.
+
+    `prefers_last`: an op that may write over several operands takes the last of them, not the first.
+    """
+    buffers = buffers_of(graph, prefers_last=prefers_last)
+    sizes = buffers.sizes([activation_bytes(tensor) for tensor in graph.tensors])
+    end = len(graph.ops) - 1
+    place_of: dict[int, int] = {}  # buffer -> place
     places: list[Place] = []
-    last_use = _last_uses(graph)
 
-    def open_place(tensor: int, now: int) -> None:
-        size = -(-activation_bytes(graph.tensors[tensor]) // ALIGNMENT) * ALIGNMENT
-        place_of[tensor] = len(places)
-        places.append(Place(size, now, max(now, last_use.get(tensor, now)), (tensor,)))
+    def occupy(buffer: int, now: int, replaced: int | None) -> None:
+        last = end if buffer in buffers.kept else max(now, buffers.readers[buffer].bit_length() - 1)
+        if replaced is None:
+            place_of[buffer] = len(places)
+            size = -(-int(sizes[buffer]) // ALIGNMENT) * ALIGNMENT
+            places.append(Place(size, now, last, buffers.tensors[buffer]))
+            return
+        index = place_of[buffer] = place_of[replaced]
+        places[index] = replace(places[index], last=last, tensors=places[index].tensors + buffers.tensors[buffer])
 
-    def join(tensor: int, index: int) -> None:
-        place_of[tensor] = index
-        joined = (*places[index].tensors, tensor)
-        places[index] = replace(places[index], last=max(places[index].last, last_use.get(tensor, 0)), tensors=joined)
-
-    def is_free_after(index: int, now: int, size: int) -> bool:
-        held = places[index].tensors
-        is_kept = any(tensor in graph.outputs for tensor in held)
-        return places[index].last == now and not is_kept and activation_bytes(graph.tensors[held[-1]]) == size
-
-    for tensor in graph.inputs:
-        open_place(tensor, 0)
-    for now, op in enumerate(graph.ops):
-        sources = [place_of[tensor] for tensor in graph.activations_of(op)]
-        for tensor in op.outputs:
-            size = activation_bytes(graph.tensors[tensor])
-            if op.kind in ALIASES and sources:
-                join(tensor, sources[0])
-                continue
-            free = [index for index in sources if op.kind in IN_PLACE and is_free_after(index, now, size)]
-            if free:
-                join(tensor, free[0])
-            else:
-                open_place(tensor, now)
+    for buffer, maker in enumerate(buffers.makers):
+        if maker == 0:
+            occupy(buffer, 0, None)
+    for now, op in enumerate(buffers.ops):
+        replaced = buffers.replaced(now, (1 << now) - 1, sizes)
+        for buffer in op.writes:
+            occupy(buffer, now, replaced)
     return places
-
-
-def _last_uses(graph: Graph) -> dict[int, int]:
-    """The op that is the last to need each activation, including those read under another name after a RESHAPE."""
-    last: dict[int, int] = {}
-    for now, op in enumerate(graph.ops):
-        last.update(dict.fromkeys(graph.activations_of(op), now))
-    last.update(dict.fromkeys(graph.outputs, len(graph.ops) - 1))
-    for op in reversed(graph.ops):
-        if op.kind in ALIASES:
-            source, result = op.inputs[0], op.outputs[0]
-            last[source] = max(last[source], last.get(result, 0))
-    return last
 
 
 def _height(places: Sequence[Place], offsets: Sequence[int]) -> int:
@@ -124,14 +122,48 @@ def _height(places: Sequence[Place], offsets: Sequence[int]) -> int:
 
 
 def _greedy(places: Sequence[Place]) -> list[int]:
-    """The best of three orders, each place in the lowest gap that is free during its life."""
-    orders = (
-        sorted(range(len(places)), key=lambda i: (-places[i].size_bytes, i)),
-        sorted(range(len(places)), key=lambda i: (-places[i].size_bytes * (places[i].last - places[i].first + 1), i)),
-        list(range(len(places))),
-    )
-    packings = [_first_fit(places, order) for order in orders]
+    """The best of several orders, each place in the lowest gap that is free during its life."""
+    packings = [_first_fit(places, sorted(range(len(places)), key=key)) for key in _sort_keys(places)]
     return min(packings, key=lambda offsets: _height(places, offsets))
+
+
+def _sort_keys(places: Sequence[Place]):
+    def length(index: int) -> int:
+        return places[index].last - places[index].first + 1
+
+    return (
+        lambda i: (-places[i].size_bytes, -length(i), i),
+        lambda i: (-places[i].size_bytes * length(i), i),
+        lambda i: (-length(i), -places[i].size_bytes, i),
+        lambda i: (places[i].first, -places[i].size_bytes, i),
+        lambda i: (-places[i].last, -places[i].size_bytes, i),
+    )
+
+
+def _at_floor(places: Sequence[Place], start: list[int], floor: int, most_nodes: int) -> list[int]:
+    """A packing at the lower bound itself if a short search finds one: with no room to lose it has few choices."""
+    search = _Search(places, start, floor, min(most_nodes, _FLOOR_NODES))
+    search.height = floor + 1
+    return search.run()[0]
+
+
+def _improved(places: Sequence[Place], start: list[int], floor: int, _most_nodes: int) -> list[int]:
+    """Put what sticks out at the top earlier in the order, somewhere among those it meets, and pack again."""
+    best, order = start, sorted(range(len(places)), key=lambda i: (start[i], i))
+    offsets, draw = start, random.Random(0)
+    for _ in range(_ROUNDS):
+        height = _height(places, offsets)
+        top = [i for i in order if offsets[i] + places[i].size_bytes == height]
+        moved = draw.choice(top)
+        position = order.index(moved)
+        order.remove(moved)
+        order.insert(draw.randrange(position) if position else draw.randrange(len(order) + 1), moved)
+        offsets = _first_fit(places, order)
+        if _height(places, offsets) < _height(places, best):
+            best = offsets
+        if _height(places, best) == floor:
+            break
+    return best
 
 
 def _first_fit(places: Sequence[Place], order: Sequence[int]) -> list[int]:

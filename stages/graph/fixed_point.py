@@ -71,14 +71,37 @@ def rescale(value: np.ndarray, mantissa: np.ndarray | int, shift: np.ndarray | i
     return rounding_shift_right(high_multiply(shifted, mantissa), right)
 
 
-def saturated(value: np.ndarray) -> np.ndarray:
-    """Clamp to int32."""
-    return np.clip(value, INT32_MIN, INT32_MAX)
+def saturated(value: np.ndarray, bits: int = 32) -> np.ndarray:
+    """Clamp to a signed integer of so many bits."""
+    return np.clip(value, -(1 << (bits - 1)), (1 << (bits - 1)) - 1)
 
 
 def shifted_left(value: np.ndarray, bits: int) -> np.ndarray:
     """value * 2^bits, saturated."""
     return saturated(value << bits)
+
+
+def upper_half(mantissa: int) -> int:
+    """A 31-bit mantissa as the nearest 15-bit one."""
+    return min((mantissa + (1 << 15)) >> 16, 2**15 - 1)
+
+
+def high_multiply_int16(first: np.ndarray, second: int) -> np.ndarray:
+    """first * second / 2^15, rounded to nearest, halves up; `second` is not negative, so nothing saturates."""
+    return (first * second + (1 << 14)) >> 15
+
+
+def truncating_high_multiply_int16(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """first * second / 2^15, rounded towards zero."""
+    product = first * second
+    return np.where(product < 0, -(-product >> 15), product >> 15)
+
+
+def rounding_shift_right_int16(value: np.ndarray, exponent: int) -> np.ndarray:
+    """`rounding_shift_right` in 16 bits, where the mask of the bits shifted out overflows from an exponent of 16 on."""
+    if exponent < 16:
+        return rounding_shift_right(value, exponent)
+    return np.where(value < 0, -1, 1)
 
 
 # e^(-2^k) for k = -2 ... 4 as 0.31 fixed point: the factors of exp(x) for each bit of -x from 1/4 up.
@@ -87,16 +110,23 @@ _EXP_MINUS_EIGHTH = 1895147668  # e^(-1/8) * 2^31
 _ONE_THIRD = 715827883  # 2^31 / 3
 
 
-def exp_of_negative(value: np.ndarray) -> np.ndarray:
-    """exp(x) as 0.31 fixed point for x <= 0 given as 5.26 fixed point."""
-    quarter = 1 << 24
+def exp_of_negative(value: np.ndarray, integer_bits: int) -> np.ndarray:
+    """exp(x) as 0.31 fixed point for x <= 0 given with so many integer bits, at most 5."""
+    lowest_bit = 29 - integer_bits  # the bit worth 1/4
+    quarter = 1 << lowest_bit
     # x = a - r with a in [-1/4, 0) and r a sum of powers of two from 1/4 up.
     part = (value & (quarter - 1)) - quarter
     rest = part - value
-    result = _exp_near_minus_eighth(shifted_left(part, 5))
-    for bit, factor in enumerate(_EXP_FACTORS):
-        result = np.where(rest & (1 << (24 + bit)), high_multiply(result, factor), result)
+    result = _exp_near_minus_eighth(shifted_left(part, integer_bits))
+    for bit, factor in enumerate(_EXP_FACTORS[: integer_bits + 2]):
+        result = np.where(rest & (1 << (lowest_bit + bit)), high_multiply(result, factor), result)
     return np.where(value == 0, INT32_MAX, result)
+
+
+def logistic(value: np.ndarray, integer_bits: int) -> np.ndarray:
+    """1 / (1 + exp(-x)) as 0.31 fixed point for x given with so many integer bits."""
+    upper = _one_over_one_plus(exp_of_negative(-np.abs(value), integer_bits))
+    return np.where(value == 0, 1 << 30, np.where(value > 0, upper, INT32_MAX - upper))
 
 
 def _exp_near_minus_eighth(value: np.ndarray) -> np.ndarray:

@@ -86,11 +86,19 @@ class SoftmaxOptions:
 
 
 @dataclass(frozen=True)
+class ConcatOptions:
+    """CONCATENATION."""
+
+    axis: int
+    activation: Activation = "none"
+
+
+@dataclass(frozen=True)
 class NoOptions:
-    """RESHAPE and the others whose operands say everything."""
+    """RESHAPE, PAD, MEAN, RELU, RELU6, LOGISTIC, HARD_SWISH, QUANTIZE, DEQUANTIZE: the operands say everything."""
 
 
-Options = ConvOptions | PoolOptions | ActivationOptions | SoftmaxOptions | NoOptions
+Options = ConvOptions | PoolOptions | ActivationOptions | SoftmaxOptions | ConcatOptions | NoOptions
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import torch
 from pipeline.errors import StageError
 from stages.graph.graph import (
     ActivationOptions,
+    ConcatOptions,
     ConvOptions,
     Graph,
     NoOptions,
@@ -21,7 +22,10 @@ from stages.graph.graph import (
     Tensor,
 )
 
-_OPTIONS = {kind.__name__: kind for kind in (ConvOptions, PoolOptions, ActivationOptions, SoftmaxOptions, NoOptions)}
+_OPTIONS = {
+    kind.__name__: kind
+    for kind in (ConvOptions, PoolOptions, ActivationOptions, SoftmaxOptions, ConcatOptions, NoOptions)
+}
 
 
 def graph_to_record(graph: Graph) -> dict[str, Any]:

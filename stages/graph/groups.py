@@ -1,9 +1,10 @@
 """Channel groups: which activations have to keep the same channels.
 
 Channels are tied wherever an op passes them through one to one: depthwise convolution, pooling, activation, reshape,
-and every operand of an Add or Mul. The groups are the connected components of these ties (paper, section 'Pruning
-algorithm', residual connections). The network's inputs, and the class scores at its end, are given from outside and
-belong to none.
+and every operand of an Add or Mul (a gate has the channels of the map it multiplies). The groups are the connected
+components of these ties (paper, section 'Pruning algorithm', residual connections). The network's inputs, and the class
+scores at its end, are given from outside and belong to none. Nor do tensors that are concatenated, or come from a
+concatenation: their channels are counted by position, so all of them stay.
 """
 
 from __future__ import annotations
@@ -14,7 +15,21 @@ from stages.graph.graph import Op, Tensor
 
 # CONV_2D and FULLY_CONNECTED mix their input channels and open a new group at their output; these do not.
 PASS_THROUGH = frozenset(
-    {"DEPTHWISE_CONV_2D", "AVERAGE_POOL_2D", "MAX_POOL_2D", "RESHAPE", "ADD", "MUL", "SOFTMAX", "RELU", "RELU6", "PAD"}
+    {
+        "DEPTHWISE_CONV_2D",
+        "AVERAGE_POOL_2D",
+        "MAX_POOL_2D",
+        "MEAN",
+        "RESHAPE",
+        "ADD",
+        "MUL",
+        "PAD",
+        "RELU",
+        "RELU6",
+        "HARD_SWISH",
+        "LOGISTIC",
+        "SOFTMAX",
+    }
 )
 
 
@@ -36,7 +51,8 @@ def channel_groups(
             for index in tied[1:]:
                 leader[find(index)] = find(tied[0])
 
-    fixed = {find(index) for index in (*inputs, *outputs)}
+    joined = [index for op in ops if op.kind == "CONCATENATION" for index in (*op.inputs, *op.outputs)]
+    fixed = {find(index) for index in (*inputs, *outputs, *joined)}
     number: dict[int, int] = {}
     groups: list[int | None] = [None] * len(tensors)
     for op in ops:

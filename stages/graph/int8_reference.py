@@ -14,15 +14,16 @@ import numpy as np
 
 from pipeline.errors import StageError
 from stages.graph import fixed_point as fp
-from stages.graph.graph import ActivationOptions, ConvOptions, Graph, Op, PoolOptions, SoftmaxOptions, Tensor
+from stages.graph import int8_pointwise
+from stages.graph.graph import ConcatOptions, ConvOptions, Graph, Op, PoolOptions, Tensor
+from stages.graph.int8_pointwise import activation_range, clamped, scale_of, zero_point_of
 from stages.graph.op_check import padding_before, windows
+
+__all__ = ["activation_range", "run_graph"]
 
 # |x - zero point| <= 255 and |w| <= 128: this many products cannot reach 2^24.
 _EXACT_PRODUCTS = 2**24 // (255 * 128)
 _BATCH = 16  # inputs at a time: intermediates stay within the cache
-_ADD_HEADROOM_BITS = 20
-_SOFTMAX_INTEGER_BITS = 5
-_SUM_INTEGER_BITS = 12
 
 
 def run_graph(graph: Graph, inputs: np.ndarray, keep_all: bool = True) -> dict[int, np.ndarray]:
@@ -39,20 +40,26 @@ def run_graph(graph: Graph, inputs: np.ndarray, keep_all: bool = True) -> dict[i
 def _run_batch(graph: Graph, inputs: np.ndarray) -> dict[int, np.ndarray]:
     if len(graph.inputs) != 1:
         raise StageError(f"the network has {len(graph.inputs)} inputs, needed 1")
-    expected = graph.tensors[graph.inputs[0]].shape[1:]
-    if inputs.dtype != np.int8 or inputs.shape[1:] != expected:
-        raise StageError(f"inputs are {inputs.dtype} of shape {inputs.shape}, needed int8 of shape (N, *{expected})")
+    source = graph.tensors[graph.inputs[0]]
+    if inputs.dtype != source.dtype or inputs.shape[1:] != source.shape[1:]:
+        needed = f"{source.dtype} of shape (N, *{source.shape[1:]})"
+        raise StageError(f"inputs are {inputs.dtype} of shape {inputs.shape}, needed {needed}")
     values = {graph.inputs[0]: inputs}
     for op in graph.ops:
-        kernel = _KERNELS.get(op.kind)
-        if kernel is None or graph.tensors[op.outputs[0]].dtype != "int8":
-            found = f"{op.kind} of {graph.tensors[op.outputs[0]].dtype}"
-            raise StageError(
-                f"{op.name}: {found} has no reference kernel, needed int8 and one of {', '.join(_KERNELS)}"
-            )
+        _check(graph, op)
         operands = [_operand(graph, index, values) for index in op.inputs]
-        values[op.outputs[0]] = kernel(graph, op, *operands)
+        values[op.outputs[0]] = _KERNELS[op.kind](graph, op, *operands)
     return values
+
+
+def _check(graph: Graph, op: Op) -> None:
+    result = graph.tensors[op.outputs[0]]
+    if op.kind not in _KERNELS or result.dtype != ("float32" if op.kind == "DEQUANTIZE" else "int8"):
+        kinds = ", ".join(_KERNELS)
+        found = f"{op.kind} of {result.dtype}"
+        raise StageError(f"{op.name}: {found} has no reference kernel, needed int8 and one of {kinds}")
+    if result.shape[:1] != (1,):
+        raise StageError(f"{op.kind} {op.name}: output of shape {result.shape}, needed a first axis of 1, the sample")
 
 
 def _operand(graph: Graph, index: int, values: dict[int, np.ndarray]) -> np.ndarray | None:
@@ -93,7 +100,7 @@ def _fully_connected(
 
 def _centred(graph: Graph, op: Op, x: np.ndarray) -> np.ndarray:
     """The input minus its zero point, in float32."""
-    return x.astype(np.float32) - np.float32(_zero_point(graph.tensors[op.inputs[0]]))
+    return x.astype(np.float32) - np.float32(zero_point_of(graph.tensors[op.inputs[0]]))
 
 
 def _exact_product(rows: np.ndarray, weights: np.ndarray) -> np.ndarray:
@@ -128,39 +135,14 @@ def _requantised(graph: Graph, op: Op, sums: np.ndarray, bias: np.ndarray | None
     factors = [fp.quantised_multiplier(factor) for factor in _factors(source, weights, result)]
     mantissa = np.array([factor.mantissa for factor in factors], np.int64)
     shift = np.array([factor.shift for factor in factors], np.int64)
-    return _clamped(fp.rescale(sums, mantissa, shift) + _zero_point(result), result, op)
+    return clamped(fp.rescale(sums, mantissa, shift) + zero_point_of(result), result, op)
 
 
 def _factors(source: Tensor, weights: Tensor, result: Tensor) -> Iterator[float]:
     """s_in * s_w / s_out, one or one per output channel; single-precision scales, double-precision product."""
     assert weights.quantisation
     for scale in weights.quantisation.scale:
-        yield _scale(source) * float(np.float32(scale)) / _scale(result)
-
-
-def _add(graph: Graph, op: Op, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    tensors = [graph.tensors[index] for index in op.inputs]
-    result = graph.tensors[op.outputs[0]]
-    twice_largest = 2 * max(_scale(tensor) for tensor in tensors)
-    total: np.ndarray | int = 0
-    for tensor, value in zip(tensors, (first, second), strict=True):
-        lifted = (value.astype(np.int64) - _zero_point(tensor)) << _ADD_HEADROOM_BITS
-        total = total + _scaled(lifted, _scale(tensor) / twice_largest)
-    scaled = _scaled(np.asarray(total), twice_largest / ((1 << _ADD_HEADROOM_BITS) * _scale(result)))
-    return _clamped(scaled + _zero_point(result), result, op)
-
-
-def _mul(graph: Graph, op: Op, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    tensors = [graph.tensors[index] for index in op.inputs]
-    result = graph.tensors[op.outputs[0]]
-    product = (first.astype(np.int64) - _zero_point(tensors[0])) * (second.astype(np.int64) - _zero_point(tensors[1]))
-    scaled = _scaled(product, _scale(tensors[0]) * _scale(tensors[1]) / _scale(result))
-    return _clamped(scaled + _zero_point(result), result, op)
-
-
-def _scaled(value: np.ndarray, factor: float) -> np.ndarray:
-    multiplier = fp.quantised_multiplier(factor)
-    return fp.rescale(value, multiplier.mantissa, multiplier.shift)
+        yield scale_of(source) * float(np.float32(scale)) / scale_of(result)
 
 
 def _average_pool(graph: Graph, op: Op, x: np.ndarray) -> np.ndarray:
@@ -170,29 +152,13 @@ def _average_pool(graph: Graph, op: Op, x: np.ndarray) -> np.ndarray:
     counts = _windows(inside, op.options.filter, op.options, (1, 1), 0).sum(axis=(4, 5))
     # Halves away from zero; C divides towards zero.
     means = np.where(sums > 0, (sums + counts // 2) // counts, -((-sums + counts // 2) // counts))
-    return _clamped(means, graph.tensors[op.outputs[0]], op)
+    return clamped(means, graph.tensors[op.outputs[0]], op)
 
 
 def _max_pool(graph: Graph, op: Op, x: np.ndarray) -> np.ndarray:
     assert isinstance(op.options, PoolOptions)
     largest = _windows(x.astype(np.int32), op.options.filter, op.options, (1, 1), -128).max(axis=(4, 5))
-    return _clamped(largest, graph.tensors[op.outputs[0]], op)
-
-
-def _softmax(graph: Graph, op: Op, x: np.ndarray) -> np.ndarray:
-    assert isinstance(op.options, SoftmaxOptions)
-    unit = 1 << (31 - _SOFTMAX_INTEGER_BITS)
-    factor = min(float(np.float32(op.options.beta)) * _scale(graph.tensors[op.inputs[0]]) * unit, 2.0**31 - 1)
-    multiplier = fp.quantised_multiplier(factor)
-    smallest = -math.floor((2**_SOFTMAX_INTEGER_BITS - 1) * unit / 2.0**multiplier.shift)
-    below = x.astype(np.int64) - x.max(axis=-1, keepdims=True)
-    counts = below >= smallest  # the exponential of anything smaller is nothing
-    lifted = np.where(counts, below, 0) << multiplier.shift
-    powers = fp.exp_of_negative(fp.high_multiply(lifted, multiplier.mantissa))
-    total = np.where(counts, fp.rounding_shift_right(powers, _SUM_INTEGER_BITS), 0).sum(axis=-1, keepdims=True)
-    inverse, bits = fp.reciprocal(total, _SUM_INTEGER_BITS)
-    scores = fp.rounding_shift_right(fp.high_multiply(powers, inverse), bits + 31 - 8) - 128
-    return np.where(counts, np.clip(scores, -128, 127), -128).astype(np.int8)
+    return clamped(largest, graph.tensors[op.outputs[0]], op)
 
 
 def _reshape(graph: Graph, op: Op, x: np.ndarray, _shape: np.ndarray | None = None) -> np.ndarray:
@@ -200,44 +166,39 @@ def _reshape(graph: Graph, op: Op, x: np.ndarray, _shape: np.ndarray | None = No
 
 
 def _pad(graph: Graph, op: Op, x: np.ndarray, paddings: np.ndarray) -> np.ndarray:
-    return np.pad(x, [tuple(pair) for pair in paddings], constant_values=_zero_point(graph.tensors[op.outputs[0]]))
+    return np.pad(x, [tuple(pair) for pair in paddings], constant_values=zero_point_of(graph.tensors[op.outputs[0]]))
 
 
-def _scale(tensor: Tensor) -> float:
-    assert tensor.quantisation
-    return float(np.float32(tensor.quantisation.scale[0]))
+def _concatenate(graph: Graph, op: Op, *parts: np.ndarray) -> np.ndarray:
+    assert isinstance(op.options, ConcatOptions)
+    samples = max(len(part) for part in parts)
+    # A constant part is the same for every sample.
+    spread = [np.broadcast_to(part, (samples, *part.shape[1:])) for part in parts]
+    return np.concatenate(spread, axis=op.options.axis % len(graph.tensors[op.outputs[0]].shape))
 
 
-def _zero_point(tensor: Tensor) -> int:
-    assert tensor.quantisation
-    return tensor.quantisation.zero_point[0]
-
-
-def activation_range(tensor: Tensor, activation: str) -> tuple[int, int]:
-    """The int8 values that a fused activation leaves."""
-    lowest, highest = -128, 127
-    scale = np.float32(_scale(tensor))
-    if activation in ("relu", "relu6"):
-        lowest = max(lowest, _zero_point(tensor))
-    if activation == "relu6":
-        highest = min(highest, _zero_point(tensor) + fp.round_half_away(float(np.float32(6) / scale)))
-    return lowest, highest
-
-
-def _clamped(value: np.ndarray, tensor: Tensor, op: Op) -> np.ndarray:
-    assert isinstance(op.options, ConvOptions | PoolOptions | ActivationOptions)
-    return np.clip(value, *activation_range(tensor, op.options.activation)).astype(np.int8)
+def _mean(graph: Graph, op: Op, x: np.ndarray, axes: np.ndarray) -> np.ndarray:
+    source, result = graph.tensors[op.inputs[0]], graph.tensors[op.outputs[0]]
+    over = tuple({int(axis) % len(source.shape) for axis in axes.flat})
+    sums = x.sum(axis=over, dtype=np.int64).reshape(len(x), *result.shape[1:])
+    count = math.prod(source.shape[axis] for axis in over)
+    # The runtime folds 1 / count into the multiplier, which it keeps at 31 bits as far as the shift allows.
+    multiplier = fp.quantised_multiplier(scale_of(source) / scale_of(result))
+    bits = min(count.bit_length() - 1, 32, 31 + multiplier.shift)
+    mantissa = (multiplier.mantissa << bits) // count
+    means = fp.rescale(sums - zero_point_of(source) * count, mantissa, multiplier.shift - bits)
+    return np.clip(means + zero_point_of(result), -128, 127).astype(np.int8)
 
 
 _KERNELS: dict[str, Callable[..., np.ndarray]] = {
     "CONV_2D": _convolution,
     "DEPTHWISE_CONV_2D": _depthwise,
     "FULLY_CONNECTED": _fully_connected,
-    "ADD": _add,
-    "MUL": _mul,
     "AVERAGE_POOL_2D": _average_pool,
     "MAX_POOL_2D": _max_pool,
-    "SOFTMAX": _softmax,
+    "MEAN": _mean,
     "RESHAPE": _reshape,
     "PAD": _pad,
+    "CONCATENATION": _concatenate,
+    **int8_pointwise.KERNELS,
 }

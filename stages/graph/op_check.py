@@ -10,9 +10,9 @@ import math
 import numpy as np
 
 from pipeline.errors import StageError
-from stages.graph.graph import ConvOptions, Graph, Op, PoolOptions, Tensor
+from stages.graph.graph import ConcatOptions, ConvOptions, Graph, Op, PoolOptions, Tensor
+from stages.graph.quantisation_check import FILTER_AXIS, check_int8
 
-_FILTER_AXIS = {"CONV_2D": 0, "DEPTHWISE_CONV_2D": 3, "FULLY_CONNECTED": 0}
 _OPERANDS = {
     "CONV_2D": (2, 3),
     "DEPTHWISE_CONV_2D": (2, 3),
@@ -25,9 +25,16 @@ _OPERANDS = {
     "MEAN": (2, 2),
     "RESHAPE": (1, 2),
     "PAD": (2, 2),
+    "CONCATENATION": (1, 10),  # ten: the most that TensorFlow Lite Micro takes
     "RELU": (1, 1),
     "RELU6": (1, 1),
+    "LOGISTIC": (1, 1),
+    "HARD_SWISH": (1, 1),
+    "QUANTIZE": (1, 1),
+    "DEQUANTIZE": (1, 1),
 }
+_TYPE_CHANGES = {"QUANTIZE": ({"float32", "int8"}, {"int8"}), "DEQUANTIZE": ({"int8"}, {"float32"})}
+_MAY_START_WITH_CONSTANT = frozenset({"ADD", "MUL", "CONCATENATION"})
 
 
 def windows(size: int, kernel: int, stride: int, dilation: int, padding: str) -> int:
@@ -84,21 +91,32 @@ def _check_op(graph: Graph, op: Op) -> None:
         found = f"{len(op.inputs)} inputs and {len(op.outputs)} outputs"
         raise StageError(f"{_title(op)}: {found}, needed {least} to {most} and 1")
     first, result = graph.tensors[op.inputs[0]], graph.tensors[op.outputs[0]]
-    if first.data is not None and op.kind not in ("ADD", "MUL"):
+    if first.data is not None and not (
+        op.kind in _MAY_START_WITH_CONSTANT and any(True for _ in graph.activations_of(op))
+    ):
         raise StageError(f"{_title(op)}: the first operand is a constant, needed an activation")
     expected = _output_shape(graph, op, first)
     if expected is not None and expected != result.shape:
         raise StageError(f"{_title(op)}: output of shape {result.shape}, needed {expected}")
-    if first.dtype != result.dtype:
-        raise StageError(f"{_title(op)}: output of type {result.dtype}, needed {first.dtype} like the input")
+    _check_types(graph, op, first, result)
     if result.dtype == "int8":
-        _check_int8(graph, op)
+        check_int8(graph, op)
+
+
+def _check_types(graph: Graph, op: Op, first: Tensor, result: Tensor) -> None:
+    if op.kind in _TYPE_CHANGES:
+        sources, results = _TYPE_CHANGES[op.kind]
+        if first.dtype not in sources or result.dtype not in results:
+            needed = f"{' or '.join(sorted(sources))} to {' or '.join(results)}"
+            raise StageError(f"{_title(op)}: from {first.dtype} to {result.dtype}, needed {needed}")
+    elif first.dtype != result.dtype:
+        raise StageError(f"{_title(op)}: output of type {result.dtype}, needed {first.dtype} like the input")
 
 
 def _output_shape(graph: Graph, op: Op, first: Tensor) -> tuple[int, ...] | None:
     """The shape that the operands prescribe; None where they leave it open."""
     shape, result = first.shape, graph.tensors[op.outputs[0]].shape
-    if op.kind in _FILTER_AXIS:
+    if op.kind in FILTER_AXIS:
         return _weighted_shape(graph, op, shape)
     if isinstance(op.options, PoolOptions):
         return (shape[0], *_slid(op, shape, op.options.filter, (1, 1)), shape[-1])
@@ -108,7 +126,21 @@ def _output_shape(graph: Graph, op: Op, first: Tensor) -> tuple[int, ...] | None
         return result if math.prod(result) == math.prod(shape) else shape
     if op.kind in ("MEAN", "PAD"):
         return _from_constant(graph, op, shape)
+    if isinstance(op.options, ConcatOptions):
+        return _joined(op, op.options, [graph.tensors[index].shape for index in op.inputs])
     return shape
+
+
+def _joined(op: Op, options: ConcatOptions, shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
+    rank = len(shapes[0])
+    if not -rank <= options.axis < rank or options.activation != "none":
+        found = f"axis {options.axis}, activation {options.activation}"
+        raise StageError(f"{_title(op)}: {found}, needed an axis of {rank} and no activation")
+    axis = options.axis % rank
+    rests = {(*shape[:axis], *shape[axis + 1 :]) for shape in shapes}
+    if len(rests) != 1 or any(len(shape) != rank for shape in shapes):
+        raise StageError(f"{_title(op)}: operands of shapes {shapes} do not fit together along axis {axis}")
+    return (*shapes[0][:axis], sum(shape[axis] for shape in shapes), *shapes[0][axis + 1 :])
 
 
 def _broadcast(op: Op, first: tuple[int, ...], second: tuple[int, ...]) -> tuple[int, ...]:
@@ -122,7 +154,7 @@ def _weighted_shape(graph: Graph, op: Op, shape: tuple[int, ...]) -> tuple[int, 
     weights = graph.tensors[op.inputs[1]]
     if weights.data is None:
         raise StageError(f"{_title(op)}: the weights are computed, needed a constant")
-    outputs = weights.shape[_FILTER_AXIS[op.kind]] if len(weights.shape) > _FILTER_AXIS[op.kind] else 0
+    outputs = weights.shape[FILTER_AXIS[op.kind]] if len(weights.shape) > FILTER_AXIS[op.kind] else 0
     if len(op.inputs) > 2 and op.inputs[2] >= 0:
         bias = graph.tensors[op.inputs[2]]
         if bias.data is None or bias.elements != outputs:
@@ -159,39 +191,15 @@ def _slid(op: Op, shape: tuple[int, ...], kernel: tuple[int, ...], dilation: tup
 
 def _from_constant(graph: Graph, op: Op, shape: tuple[int, ...]) -> tuple[int, ...]:
     values = graph.tensors[op.inputs[1]].data
-    if values is None or values.dtype.kind != "i":
-        raise StageError(f"{_title(op)}: the second operand is computed, needed constant integers")
+    if values is None or values.dtype != np.int32:
+        raise StageError(f"{_title(op)}: the second operand is computed or not int32, needed constant int32 values")
     if op.kind == "PAD":
         if values.shape != (len(shape), 2) or values.min() < 0:
             raise StageError(f"{_title(op)}: paddings of shape {values.shape}, needed {(len(shape), 2)}, none below 0")
         return tuple(side + int(before) + int(after) for side, (before, after) in zip(shape, values, strict=True))
-    axes = {int(axis) % len(shape) for axis in values.flat if -len(shape) <= int(axis) < len(shape)}
+    if not all(-len(shape) <= int(axis) < len(shape) for axis in values.flat):
+        raise StageError(f"{_title(op)}: an axis is not among the {len(shape)} of the input, needed axes that exist")
+    axes = {int(axis) % len(shape) for axis in values.flat}
     kept = tuple(1 if axis in axes else side for axis, side in enumerate(shape))
     removed = tuple(side for axis, side in enumerate(shape) if axis not in axes)
     return kept if graph.tensors[op.outputs[0]].shape == kept else removed
-
-
-def _check_int8(graph: Graph, op: Op) -> None:
-    """Scales are there, zero points are int8, and weights are symmetric with one scale or one per output channel."""
-    for index in (op.inputs[0], *op.outputs):
-        _check_one_scale(op, graph.tensors[index])
-    if op.kind in ("ADD", "MUL"):
-        _check_one_scale(op, graph.tensors[op.inputs[1]])
-    if op.kind not in _FILTER_AXIS:
-        return
-    weights, axis = graph.tensors[op.inputs[1]], _FILTER_AXIS[op.kind]
-    grid = weights.quantisation
-    if weights.dtype != "int8" or grid is None or any(grid.zero_point):
-        raise StageError(f"{_title(op)}: weights are {weights.dtype}, needed int8 with scales and zero points of 0")
-    if len(grid.scale) != 1 and (len(grid.scale) != weights.shape[axis] or grid.axis != axis):
-        needed = f"1 or {weights.shape[axis]} on axis {axis}"
-        raise StageError(f"{_title(op)}: {len(grid.scale)} weight scales, needed {needed}")
-    if len(op.inputs) > 2 and op.inputs[2] >= 0 and graph.tensors[op.inputs[2]].dtype != "int32":
-        raise StageError(f"{_title(op)}: bias is {graph.tensors[op.inputs[2]].dtype}, needed int32")
-
-
-def _check_one_scale(op: Op, tensor: Tensor) -> None:
-    grid = tensor.quantisation
-    if tensor.dtype != "int8" or grid is None or len(grid.scale) != 1 or not -128 <= grid.zero_point[0] <= 127:
-        found = f"tensor {tensor.name} is {tensor.dtype}"
-        raise StageError(f"{_title(op)}: {found}, needed int8 with one scale and zero point")

@@ -1,26 +1,33 @@
-"""The operator order that needs the least memory, exactly.
+"""The operator order that needs the least memory, exactly, and what any order needs.
 
-Memory model. An activation takes its bytes from the op that computes it (the network's inputs: from the start) until
-its last reader has run (the network's outputs: to the end). While an op runs, its inputs and outputs are alive together
-with everything that is still needed later. Two things cost nothing: a RESHAPE, whose output is its input's buffer, and
-the result of an ADD that is accumulated into an operand which nobody needs afterwards (paper, 'Baseline comparisons').
+Memory model. A buffer (see `buffers`) takes its bytes from the op that computes it (the network's inputs: from the
+start) until its last reader has run (the network's outputs: to the end). While an op runs, its operands and results are
+in use together with everything that is needed later.
 
-How much is alive depends only on which ops have run, not on their order, so the best order is a bottleneck shortest
-path over the sets of finished ops (Liberis & Lane 2019), found best first. A ready op that raises neither the peak nor
-what is alive behind it can always go first: moved to the front of any completion it makes no later moment worse. That
-dominance settles chains, and most of real networks, without branching.
+An op that every other one comes before or after splits the problem: all before it, it, all behind it. Chains, and most
+of real networks, fall apart into single ops that way. What is left are pieces with a choice. The largest of all needs is
+what counts, so a piece is searched (see `order_search`) only while the best order known for it needs more than is needed
+elsewhere: by bisection between a lower bound and that order, each probe raising the one or lowering the other. After
+`most_states` sets of finished ops the search stops with the best order so far, and says what is proven. The limit is
+not a time, so that the same graph always gives the same order.
 """
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from stages.graph.graph import Graph, Tensor
+from stages.graph.buffers import Buffers, activation_bytes, buffers_of
+from stages.graph.graph import Graph
+from stages.graph.order_search import Piece, PieceOp, Probe, Reader, Search, Walk, members, probe
+from stages.graph.order_sweep import Sweep
 
-ALIASES = frozenset({"RESHAPE"})  # the output is the input's buffer under another shape
-IN_PLACE = frozenset({"ADD"})  # the output may take the place of an operand
+__all__ = ["MOST_STATES", "OpOrder", "OrderProblem", "activation_bytes", "peak_of_order", "smallest_peak_order"]
+
+MOST_STATES = 4_000_000  # some seconds; networks need a few hundred, random wirings of 32 nodes some 200,000
+_PATIENCE = (500, 5000)  # states after which a bisection first takes a bound for too low
+_FRACTION = 1 << 16  # sizes that are not whole are searched in units of 1/65536 byte: sums must not depend on the order
 
 
 @dataclass(frozen=True)
@@ -29,146 +36,240 @@ class OpOrder:
 
     order: tuple[int, ...]  # op indices
     peak_bytes: float  # a whole number unless the tensor sizes were not
-    bottleneck: tuple[int, ...]  # one tensor for each buffer alive at the (first) peak; their bytes add up to it
+    bottleneck: tuple[int, ...]  # one tensor for each buffer in use at the (first) peak; their bytes add up to it
+    lower_bound_bytes: float  # no order needs less; for an order that was given: just its own peak
+    proven_optimal: bool
+    states: int = 0  # sets of finished ops that the search looked at
 
 
-def activation_bytes(tensor: Tensor) -> int:
-    """Bytes on the device: float32 tensors of a torch graph become int8 there."""
-    return tensor.elements if tensor.dtype == "float32" else tensor.nbytes
+@dataclass(frozen=True)
+class _Part:
+    """A piece of the graph and where it stands."""
+
+    ops: tuple[int, ...]  # the graph's
+    done: int  # mask of the graph's ops before it
+    piece: Piece
+    untouched: tuple[int, ...]  # buffers that are alive all the while, because of ops before and behind
+
+
+class OrderProblem:
+    """Everything about a graph's orders that does not depend on the tensors' sizes; solve it for many sizes."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.buffers = buffers_of(graph)
+        self._own_bytes = [activation_bytes(tensor) for tensor in graph.tensors]
+        self._parts = _parts(self.buffers)
+
+    def solve(self, tensor_bytes: Sequence[float] | None = None, most_states: int = MOST_STATES) -> OpOrder:
+        """The order with the smallest peak for these sizes (without them: the tensors' own)."""
+        exact, whole = self._sizes(tensor_bytes)
+        unit = math.gcd(*whole) or 1  # a bisection in units of one byte would ask for the same thing several times
+        sizes = [size // unit for size in whole]
+        tasks = [_Task(part, self.buffers, sizes) for part in self._parts]
+        floor = max(task.floor for task in tasks)
+        states = 0
+        is_proven = True
+        for task in tasks:
+            task.start(floor)
+        for task in sorted(tasks, key=lambda task: -task.peak):
+            if task.peak <= floor:
+                break
+            states += task.improve(floor, most_states - states)
+            is_proven = is_proven and task.peak <= task.floor
+            floor = max(floor, task.floor)
+        order = tuple(task.part.ops[op] for task in tasks for op in task.order)
+        peak, bottleneck = self._peak(order, whole, exact)
+        proven = peak if is_proven else floor * unit / (1 if whole is exact else _FRACTION)
+        return OpOrder(order, peak, bottleneck, proven, is_proven, states)
+
+    def measure(self, order: Sequence[int], tensor_bytes: Sequence[float] | None = None) -> OpOrder:
+        """What a given order costs."""
+        exact, sizes = self._sizes(tensor_bytes)
+        peak, bottleneck = self._peak(order, sizes, exact)
+        return OpOrder(tuple(order), peak, bottleneck, peak, False)
+
+    def live_bytes(self, order: Sequence[int], tensor_bytes: Sequence[float] | None = None) -> tuple[float, ...]:
+        """Bytes in use while each op runs, in the order given."""
+        exact, sizes = self._sizes(tensor_bytes)
+        return tuple(sum(exact[b] for b in used) for used in self._in_use(order, sizes))
+
+    def _sizes(self, tensor_bytes: Sequence[float] | None) -> tuple[list[float], list[int]]:
+        """Bytes of each buffer, as given and in whole units."""
+        exact = self.buffers.sizes(self._own_bytes if tensor_bytes is None else [float(size) for size in tensor_bytes])
+        if all(size == int(size) for size in exact):
+            whole = [int(size) for size in exact]
+            return whole, whole
+        return exact, [round(size * _FRACTION) for size in exact]
+
+    def _peak(self, order: Sequence[int], sizes: list[int], exact: list[float]) -> tuple[float, tuple[int, ...]]:
+        peak, bottleneck = max(
+            ((sum(sizes[b] for b in used), used) for used in self._in_use(order, sizes)), key=lambda pair: pair[0]
+        )
+        return sum(exact[b] for b in bottleneck), tuple(self.buffers.tensors[b][0] for b in bottleneck)
+
+    def _in_use(self, order: Sequence[int], sizes: list[int]) -> Iterator[list[int]]:
+        """The buffers in use while each op runs."""
+        buffers, done = self.buffers, 0
+        alive = {b: None for b, maker in enumerate(buffers.makers) if maker == 0 and buffers.is_alive(b, 0)}
+        for number in order:
+            op = buffers.ops[number]
+            yield [*alive, *(op.writes if buffers.replaced(number, done, sizes) is None else ())]
+            done |= 1 << number
+            alive.update(dict.fromkeys(op.writes))
+            for b in (*op.reads, *op.writes):
+                if not buffers.is_alive(b, done):
+                    alive.pop(b, None)
 
 
 def smallest_peak_order(graph: Graph, tensor_bytes: Sequence[float] | None = None) -> OpOrder:
     """The order with the smallest peak; `tensor_bytes` replaces the tensors' own sizes (for widths in between)."""
-    memory = _Memory(graph, tensor_bytes)
-    every_op = (1 << len(graph.ops)) - 1
-    floor = memory.lower_bound()
-    # Entries: peak so far, minus the number of ops done (deeper first among equals), ops done, how they were reached.
-    heap: list[tuple[float, int, int, _Step | None]] = [(floor, 0, 0, None)]
-    settled: set[int] = set()
-    while heap:
-        peak, _, done, last = heapq.heappop(heap)
-        if done in settled:
-            continue
-        settled.add(done)
-        if done == every_op:
-            return memory.measured(_path(last))
-        live = memory.live_bytes(done)
-        ready = [op for op in range(len(graph.ops)) if not done >> op & 1 and memory.needs[op] & ~done == 0]
-        moves = [(op, memory.running_bytes(done, live, op)) for op in ready]
-        free = next(
-            ((op, used) for op, used in moves if used <= peak and memory.live_bytes(done | 1 << op) <= live), None
-        )
-        for op, used in moves if free is None else [free]:
-            after = done | 1 << op
-            if after not in settled:
-                heapq.heappush(heap, (max(peak, used), -after.bit_count(), after, _Step(op, last)))
-    raise AssertionError("the ops of a graph always have an order")
+    return OrderProblem(graph).solve(tensor_bytes)
 
 
 def peak_of_order(graph: Graph, order: Sequence[int], tensor_bytes: Sequence[float] | None = None) -> OpOrder:
     """What a given order costs."""
-    return _Memory(graph, tensor_bytes).measured(tuple(order))
+    return OrderProblem(graph).measure(order, tensor_bytes)
 
 
-class _Step:
-    """One step of a path; heap entries share their common beginnings. Never decides a comparison by value."""
+class _Task:
+    """One part with sizes: a lower bound, the best order so far, and how to bring them together."""
 
-    __slots__ = ("before", "op")
+    def __init__(self, part: _Part, buffers: Buffers, sizes: list[int]) -> None:
+        self.part = part
+        self._sizes = sizes
+        base = sum(sizes[b] for b in part.untouched)
+        touched = {b for number in part.ops for b in (*buffers.ops[number].reads, *buffers.ops[number].writes)}
+        done_after = part.done | sum(1 << number for number in part.ops)
+        self._live = tuple(
+            base + sum(sizes[b] for b in touched if buffers.is_alive(b, done)) for done in (part.done, done_after)
+        )
+        # No order can beat the op that needs most on its own, nor what is alive at either end.
+        alone = [base + _least_need(buffers, number, sizes) for number in part.ops]
+        self.floor = max(*self._live, *alone)
+        self.peak = float("inf")
+        self.order: tuple[int, ...] = ()
+        self._favourite: int | None = None
 
-    def __init__(self, op: int, before: _Step | None) -> None:
-        self.op, self.before = op, before
+    def start(self, enough: float) -> None:
+        """Any order, the better of one from the front and one from the back; the second only if it is of use."""
+        self._walks = tuple(Walk(self.part.piece, self._sizes, forwards=forwards) for forwards in (True, False))
+        for walk, live in zip(self._walks, self._live, strict=True):
+            search = Search(walk, live, float("inf"))
+            search.advance(len(self.part.ops) + 1)
+            assert search.found is not None, "without a bound the first way down is an order"
+            self._keep(search.found)
+            if self.peak <= enough or len(self.part.ops) == 1:
+                break
 
-    def __lt__(self, other: object) -> bool:
-        return False
+    def improve(self, enough: float, most_states: int) -> int:
+        """Search until bound and order meet, the order needs no more than `enough`, or the states are used up.
 
+        An order below a bound is found quickly, as a rule, if there is one; that there is none takes long to prove, and
+        about as long for bounds far below the best. So the bisection gives up soon on each bound; then a sweep through
+        all sets improves on the best order that is left, or proves it.
+        """
+        self.floor = max(self.floor, enough)
+        states = 0
+        for patience in _PATIENCE:
+            low = self.floor
+            while low < self.peak and states < most_states:
+                bound = (low + self.peak) // 2 + 1
+                result = self._probe(Search, bound, min(patience, most_states - states))
+                states += result.states
+                low = max(low if result.order is not None else bound, self.floor)
+        while self.floor < self.peak and states < most_states:
+            states += self._probe(Sweep, self.peak, most_states - states).states
+        return states
 
-def _path(last: _Step | None) -> tuple[int, ...]:
-    ops: list[int] = []
-    while last is not None:
-        ops.append(last.op)
-        last = last.before
-    return tuple(reversed(ops))
+    def _probe(self, means: type[Search] | type[Sweep], bound: float, most_states: int) -> Probe:
+        searches = [means(walk, live, bound) for walk, live in zip(self._walks, self._live, strict=True)]
+        result = probe(searches, self._favourite, most_states)
+        if result.order is not None:
+            self._keep(result.order)
+        elif result.finished is not None:
+            self.floor = min(result.next_bound, self.peak)
+        if result.finished is not None and (means is Sweep or result.order is None):
+            self._favourite = result.finished  # who saw all there is to see first will do so again
+        return result
 
-
-class _Memory:
-    """Buffers, who writes and reads them, and how much is alive once a set of ops (a bit mask) has run."""
-
-    def __init__(self, graph: Graph, tensor_bytes: Sequence[float] | None) -> None:
-        self.graph = graph
-        buffer_of = _buffers(graph)
-        size = tensor_bytes if tensor_bytes is not None else [activation_bytes(tensor) for tensor in graph.tensors]
-        self.size: dict[int, float] = {}
-        for tensor, buffer in buffer_of.items():
-            self.size[buffer] = max(self.size.get(buffer, 0), size[tensor])
-        self.reads = [tuple(dict.fromkeys(buffer_of[i] for i in graph.activations_of(op))) for op in graph.ops]
-        self.writes: list[tuple[int, ...]] = []
-        self.readers = dict.fromkeys(self.size, 0)
-        writer: dict[int, int] = {}  # tensor -> op
-        start = {buffer_of[index] for index in graph.inputs}
-        self.maker: dict[int, int] = dict.fromkeys(
-            start, 0
-        )  # buffer -> mask of the op that makes it; 0: there at start
-        for number, op in enumerate(graph.ops):
-            made = [buffer_of[index] for index in op.outputs if buffer_of[index] not in self.maker]
-            self.writes.append(tuple(made))
-            self.maker.update(dict.fromkeys(made, 1 << number))
-            writer.update(dict.fromkeys(op.outputs, number))
-            for buffer in self.reads[number]:
-                self.readers[buffer] |= 1 << number
-        self.needs = [
-            sum({1 << writer[index] for index in graph.activations_of(op) if index in writer}) for op in graph.ops
-        ]
-        self.kept = {buffer_of[index] for index in graph.outputs}
-
-    def is_alive(self, buffer: int, done: int) -> bool:
-        made = self.maker[buffer]
-        return (made == 0 or done & made != 0) and (buffer in self.kept or self.readers[buffer] & ~done != 0)
-
-    def live(self, done: int) -> list[int]:
-        return [buffer for buffer in self.size if self.is_alive(buffer, done)]
-
-    def live_bytes(self, done: int) -> float:
-        return sum(self.size[buffer] for buffer in self.live(done))
-
-    def new_buffers(self, done: int, op: int) -> tuple[int, ...]:
-        """What `op` has to allocate: nothing for an ADD into an operand that it is the last to read."""
-        made = self.writes[op]
-        if self.graph.ops[op].kind in IN_PLACE and made:
-            for buffer in self.reads[op]:
-                is_last_reader = self.readers[buffer] & ~done == 1 << op and buffer not in self.kept
-                if is_last_reader and self.size[buffer] == self.size[made[0]]:
-                    return ()
-        return made
-
-    def running_bytes(self, done: int, live_bytes: float, op: int) -> float:
-        return live_bytes + sum(self.size[buffer] for buffer in self.new_buffers(done, op))
-
-    def lower_bound(self) -> float:
-        """No order can beat the op that needs most on its own."""
-        needs: list[float] = [0]
-        for number, op in enumerate(self.graph.ops):
-            made = () if op.kind in IN_PLACE else self.writes[number]
-            needs.append(sum(self.size[buffer] for buffer in {*self.reads[number], *made}))
-        return max(needs)
-
-    def measured(self, order: tuple[int, ...]) -> OpOrder:
-        done = 0
-        peak: float = 0
-        bottleneck: list[int] = []
+    def _keep(self, order: tuple[int, ...]) -> None:
+        walk, taken, live, peak = self._walks[0], 0, self._live[0], 0.0
         for op in order:
-            alive = [*self.live(done), *self.new_buffers(done, op)]
-            used = sum(self.size[buffer] for buffer in alive)
-            if used > peak:
-                peak, bottleneck = used, alive
-            done |= 1 << op
-        return OpOrder(order, peak, tuple(bottleneck))
+            if op in walk.blocks:
+                change, used, _ = walk.step(taken, op)
+                peak = max(peak, live + used)
+                taken, live = taken | walk.masks[op], live + change
+        if peak < self.peak:
+            self.peak, self.order = peak, order
 
 
-def _buffers(graph: Graph) -> dict[int, int]:
-    """The buffer of every activation, named by its first tensor: a RESHAPE does not open a new one."""
-    buffer_of = {index: index for index in graph.inputs}
-    for op in graph.ops:
-        sources = list(graph.activations_of(op))
-        for index in op.outputs:
-            buffer_of[index] = buffer_of[sources[0]] if op.kind in ALIASES and sources else index
-    return buffer_of
+def _least_need(buffers: Buffers, number: int, sizes: list[int]) -> int:
+    """Bytes that op needs in any order: its operands, and its results unless they may be written over one."""
+    op = buffers.ops[number]
+    in_place = any(b not in buffers.kept and sizes[b] == sizes[op.writes[0]] for b in op.may_replace)
+    return sum(sizes[b] for b in (*op.reads, *(() if in_place else op.writes)))
+
+
+def _parts(buffers: Buffers) -> list[_Part]:
+    """Cut the graph at every op that all others come before or after."""
+    count = len(buffers.ops)
+    before, after = [0] * count, [0] * count
+    for number, op in enumerate(buffers.ops):
+        for source in members(op.needs):
+            before[number] |= before[source] | 1 << source
+    for number in reversed(range(count)):
+        for source in members(buffers.ops[number].needs):
+            after[source] |= after[number] | 1 << number
+    every_op = (1 << count) - 1
+    cuts = [n for n in range(count) if before[n] | after[n] | 1 << n == every_op]
+    parts, done = [], 0
+    for cut in sorted(cuts, key=lambda n: before[n].bit_count()):
+        for mask in (before[cut] & ~done, 1 << cut):
+            if mask:
+                parts.append(_part(buffers, mask, done))
+                done |= mask
+    if done != every_op:
+        parts.append(_part(buffers, every_op & ~done, done))
+    return parts
+
+
+def _only_follower(buffers: Buffers, number: int, local: dict[int, int]) -> int | None:
+    """The op of the piece that alone reads the only result of op `number`, and reads nothing else."""
+    op = buffers.ops[number]
+    if len(op.writes) != 1 or op.writes[0] in buffers.kept or buffers.readers[op.writes[0]].bit_count() != 1:
+        return None
+    reader = buffers.readers[op.writes[0]].bit_length() - 1
+    other = buffers.ops[reader]
+    is_alone = reader in local and other.reads == op.writes and other.needs == 1 << number
+    return local[reader] if is_alone else None
+
+
+def _part(buffers: Buffers, mask: int, done: int) -> _Part:
+    numbers = members(mask)
+    local = {number: position for position, number in enumerate(numbers)}
+    behind = done | mask
+
+    def local_mask(ops: int) -> int:
+        return sum(1 << local[number] for number in members(ops & mask))
+
+    def dies_inside(buffer: int) -> bool:
+        return buffer not in buffers.kept and buffers.readers[buffer] & ~behind == 0
+
+    needs = [local_mask(buffers.ops[number].needs) for number in numbers]
+    ops = []
+    for position, number in enumerate(numbers):
+        op = buffers.ops[number]
+        reads = tuple(
+            Reader(b, local_mask(buffers.readers[b] & ~(1 << number)), b in op.may_replace)
+            for b in op.reads
+            if dies_inside(b)
+        )
+        waiting = sum(1 << p for p, mask_before in enumerate(needs) if mask_before >> position & 1)
+        unread = tuple(b for b in op.writes if buffers.readers[b] == 0 and b not in buffers.kept)
+        ops.append(PieceOp(needs[position], waiting, reads, op.writes, unread, _only_follower(buffers, number, local)))
+    touched = {b for number in numbers for b in (*buffers.ops[number].reads, *buffers.ops[number].writes)}
+    untouched = tuple(
+        b for b in range(len(buffers.tensors)) if b not in touched and buffers.is_alive(b, done)
+    )  # whatever is alive before and not touched is alive behind as well
+    return _Part(numbers, done, Piece(tuple(ops)), untouched)

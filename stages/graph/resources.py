@@ -3,10 +3,10 @@
 The conventions reproduce the paper's table:
   size   1 byte per weight, 4 bytes per bias (batch normalisation folded); shape operands and scales are not counted
   MACs   those of convolutions and fully connected layers, plus one per pooled input element and one per element of an
-         Add or Mul; Softmax and Reshape count nothing
+         Add; nothing else counts, the Mul of a squeeze-and-excitation neither
   peak   bytes of activations (int8) alive at once in the best operator order, see `op_order`
-  imprecise peak   the bound of earlier work: the largest sum of one op's inputs and outputs, an Add's result being
-         accumulated into an operand. It never exceeds the exact peak and misses what branches keep alive.
+  imprecise peak   the bound of earlier work: the largest sum of one op's inputs and outputs, a result that fits over an
+         operand (an Add's) being written there. It never exceeds the exact peak and misses what branches keep alive.
 
 Each figure is a sum of monomials in the channel groups' widths, so that gradients are exact; for the peak they are
 those of the tensors that form the bottleneck (paper, section 'Execution constraints').
@@ -20,8 +20,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stages.graph.graph import Graph, Op, Tensor
-from stages.graph.op_order import ALIASES, IN_PLACE, activation_bytes, smallest_peak_order
+from stages.graph.buffers import ALIASES, activation_bytes, replaceable
+from stages.graph.graph import Graph, Op, PoolOptions, Tensor
+from stages.graph.op_order import OpOrder, OrderProblem
 
 BIAS_BYTES = 4
 POOLING = frozenset({"AVERAGE_POOL_2D", "MAX_POOL_2D", "MEAN"})
@@ -87,7 +88,12 @@ class ResourceModel:
         self.widths = _group_widths(graph)  # as the graph stands
         self._activations = [self._elements(tensor, activation_bytes(tensor)) for tensor in graph.tensors]
         self._size = [term for op in graph.ops for term in self._size_of(op)]
-        self._macs = [term for op in graph.ops for term in self._macs_of(op)]
+        self._macs = [self._per_width(op_macs(graph, op), _groups_of_macs(graph, op)) for op in graph.ops]
+        self._orders = OrderProblem(graph)
+
+    def best_order(self, widths: Sequence[float]) -> OpOrder:
+        """The operator order with the smallest peak."""
+        return self._orders.solve(self._tensor_bytes(widths))
 
     def resources(self, widths: Sequence[int]) -> Resources:
         """Exact figures for whole widths."""
@@ -97,12 +103,12 @@ class ResourceModel:
 
     def usage(self, widths: Sequence[float]) -> Usage:
         """Figures for any widths."""
-        peak = smallest_peak_order(self.graph, self._tensor_bytes(widths)).peak_bytes
+        peak = self.best_order(widths).peak_bytes
         return Usage(_total(self._size, widths), peak, _total(self._macs, widths))
 
     def gradients(self, widths: Sequence[float]) -> UsageGradients:
         """Derivatives by each group's width; at a tie between bottlenecks, those of one of them."""
-        bottleneck = smallest_peak_order(self.graph, self._tensor_bytes(widths)).bottleneck
+        bottleneck = self.best_order(widths).bottleneck
         peak = [self._activations[tensor] for tensor in bottleneck]
         return UsageGradients(*(self._gradient(terms, widths) for terms in (self._size, peak, self._macs)))
 
@@ -117,48 +123,64 @@ class ResourceModel:
 
     def _op_bytes(self, op: Op, widths: Sequence[float]) -> float:
         touched = set(self.graph.activations_of(op))
-        if op.kind not in IN_PLACE | ALIASES:
+        if op.kind not in ALIASES and not replaceable(self.graph, op):
             touched |= set(op.outputs)
         return sum(self._activations[index].value(widths) for index in touched)
 
     def _elements(self, tensor: Tensor, amount: float) -> Monomial:
         """`amount` as a monomial: proportional to the width of the tensor's group, if it has one."""
-        if tensor.group is None:
-            return Monomial(amount)
-        return Monomial(amount / self.widths[tensor.group], (tensor.group,))
+        return self._per_width(amount, () if tensor.group is None else (tensor.group,))
+
+    def _per_width(self, amount: float, groups: tuple[int, ...]) -> Monomial:
+        return Monomial(amount / math.prod(self.widths[group] for group in groups), groups)
 
     def _size_of(self, op: Op) -> list[Monomial]:
-        if op.kind not in WEIGHTED:
-            # A constant operand of an Add or Mul is stored as int8; shapes and axes (integers) are not counted.
-            stored = [self.graph.tensors[index] for index in self.graph.constants_of(op) if op.kind in ELEMENTWISE]
-            return [Monomial(activation_bytes(tensor)) for tensor in stored]
-        has_bias = len(op.inputs) > 2 and op.inputs[2] >= 0
-        bias = [self._outputs(op, BIAS_BYTES)] if has_bias else []
-        return [self._weights(op, 1), *bias]
+        biases = bias_bytes(self.graph, op)
+        weights = self._per_width(op_size_bytes(self.graph, op) - biases, _groups_of_weights(self.graph, op))
+        return [weights, self._elements(self.graph.tensors[op.outputs[0]], biases)] if biases else [weights]
 
-    def _macs_of(self, op: Op) -> list[Monomial]:
-        tensors = self.graph.tensors
-        if op.kind in WEIGHTED:
-            pixels = math.prod(tensors[op.outputs[0]].shape[1:-1])
-            return [self._weights(op, pixels)]
-        if op.kind in POOLING:
-            source = tensors[op.inputs[0]]
-            return [self._elements(source, source.elements)]
-        if op.kind in ELEMENTWISE:
-            result = tensors[op.outputs[0]]
-            return [self._elements(result, result.elements)]
-        return []
 
-    def _weights(self, op: Op, factor: float) -> Monomial:
-        """factor * number of weights, which grows with the channels in and out; depthwise: with those out."""
-        source, filters, result = (self.graph.tensors[index] for index in (op.inputs[0], op.inputs[1], op.outputs[0]))
-        mixed = [result] if op.kind == "DEPTHWISE_CONV_2D" else [source, result]
-        groups = tuple(tensor.group for tensor in mixed if tensor.group is not None)
-        return Monomial(factor * filters.elements / math.prod(self.widths[group] for group in groups), groups)
+def op_size_bytes(graph: Graph, op: Op) -> int:
+    """Bytes that one op stores: weights and biases, or the constant operand of an Add or Mul."""
+    constants = [graph.tensors[index] for index in graph.constants_of(op)]
+    if op.kind in WEIGHTED:
+        return graph.tensors[op.inputs[1]].elements + bias_bytes(graph, op)
+    # Shapes, axes and paddings (integers) are not counted.
+    return sum(activation_bytes(tensor) for tensor in constants) if op.kind in ELEMENTWISE else 0
 
-    def _outputs(self, op: Op, factor: float) -> Monomial:
-        result = self.graph.tensors[op.outputs[0]]
-        return self._elements(result, factor * result.shape[-1])
+
+def bias_bytes(graph: Graph, op: Op) -> int:
+    """Bytes of one op's biases: one per output channel, if it has any."""
+    has_bias = op.kind in WEIGHTED and len(op.inputs) > 2 and op.inputs[2] >= 0
+    return BIAS_BYTES * graph.tensors[op.outputs[0]].shape[-1] if has_bias else 0
+
+
+def op_macs(graph: Graph, op: Op) -> int:
+    """Multiply-accumulates of one op."""
+    source, result = graph.tensors[op.inputs[0]], graph.tensors[op.outputs[0]]
+    if op.kind in WEIGHTED:
+        return graph.tensors[op.inputs[1]].elements * math.prod(result.shape[1:-1])
+    if op.kind in POOLING:
+        # Elements outside every window (an uneven 'valid' border) are not pooled.
+        windows = isinstance(op.options, PoolOptions)
+        return min(source.elements, result.elements * math.prod(op.options.filter)) if windows else source.elements
+    return result.elements if op.kind == "ADD" else 0
+
+
+def _groups_of_weights(graph: Graph, op: Op) -> tuple[int, ...]:
+    """The channel groups by whose widths an op's weights grow: those in and out; depthwise: those out."""
+    if op.kind not in WEIGHTED:
+        return ()
+    source, result = graph.tensors[op.inputs[0]], graph.tensors[op.outputs[0]]
+    mixed = [result] if op.kind == "DEPTHWISE_CONV_2D" else [source, result]
+    return tuple(tensor.group for tensor in mixed if tensor.group is not None)
+
+
+def _groups_of_macs(graph: Graph, op: Op) -> tuple[int, ...]:
+    if op.kind in WEIGHTED:
+        return _groups_of_weights(graph, op)
+    group = graph.tensors[op.inputs[0] if op.kind in POOLING else op.outputs[0]].group
+    return () if group is None else (group,)
 
 
 def _total(terms: Iterable[Monomial], widths: Sequence[float]) -> float:

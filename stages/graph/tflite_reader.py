@@ -1,9 +1,9 @@
 """A .tflite file as a Graph: one subgraph of the operators that our kernels know.
 
-Everything is read through flatbuffers' own accessors. Those check that a read stays inside the file, but neither that a
-length is sensible nor that an index exists, so lengths and indices are checked here, before they are used; whatever
-still goes wrong inside an accessor means a damaged file. What comes back has consistent shapes (see op_check).
-Refuses, with one sentence: damaged files, several subgraphs, unknown operators, sparse or variable tensors.
+The bytes are checked first (see tflite_structure), then read through flatbuffers' own accessors; indices are checked
+here, before they are used, and whatever still goes wrong inside an accessor means a damaged file. What comes back has
+consistent shapes (see op_check). Constants are views into the file's bytes.
+Refuses, with one sentence: damaged and huge files, several subgraphs, unknown operators, sparse or variable tensors.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from stages.graph.graph import (
     ITEM_BYTES,
     Activation,
     ActivationOptions,
+    ConcatOptions,
     ConvOptions,
     DType,
     Graph,
@@ -35,8 +36,7 @@ from stages.graph.graph import (
     Tensor,
 )
 from stages.graph.op_check import check_graph
-
-OFFLINE_PLAN = "OfflineMemoryAllocation"  # the metadata entry that TensorFlow Lite Micro looks for
+from stages.graph.tflite_structure import OFFLINE_PLAN, check_structure
 
 _TYPES: dict[int, DType] = {
     schema.TensorType.FLOAT32: "float32",
@@ -55,32 +55,37 @@ _ACTIVATIONS: dict[int, Activation] = {
 _PADDINGS: dict[int, Padding] = {schema.Padding.SAME: "same", schema.Padding.VALID: "valid"}
 
 # What a damaged offset makes the accessors raise; AttributeError and TypeError come from an absent table.
-_DAMAGE = (struct.error, IndexError, ValueError, TypeError, AttributeError, OverflowError, KeyError)
+DAMAGE = (struct.error, IndexError, ValueError, TypeError, AttributeError, OverflowError, KeyError)
 _LONGEST_SENTENCE = 600  # a damaged length may make a name of megabytes
 _MOST_DIMENSIONS = 6
 _MOST_ELEMENTS = 2**31 - 1  # TensorFlow Lite's own index type
+_LARGEST_SCALE = 2.0**60  # so that a product of two is still a number in single precision
+_MOST_FILE_BYTES = 64 << 20  # no microcontroller has such a flash
+_SHARED_CONSTANTS = 4  # converters let equal constants share a buffer
+_MOST_OPS = 1024  # some 200 in large networks for microcontrollers
+_MOST_TENSORS = 8192
 
 
 def read_tflite(source: Path | bytes) -> Graph:
     """The graph in a .tflite file, or in its bytes."""
-    where, data = _load(source)
+    where, data = load_named(source)
     try:
         graph = _graph(_model(data), len(data))
         check_graph(graph)
-    except (StageError, *_DAMAGE) as error:
+    except (StageError, *DAMAGE) as error:
         raise _refusal(where, error) from error
     return graph
 
 
 def read_offline_offsets(source: Path | bytes) -> tuple[int, ...] | None:
     """The arena offset of every tensor as planned in the file (-1: left to the runtime), or None without a plan."""
-    where, data = _load(source)
+    where, data = load_named(source)
     try:
         model = _model(data)
-        for entry in _each(model.Metadata, model.MetadataLength(), len(data)):
+        for entry in _each(model.Metadata, model.MetadataLength()):
             if entry.Name() == OFFLINE_PLAN.encode():
-                return _offsets(model, entry, len(data))
-    except (StageError, *_DAMAGE) as error:
+                return _offsets(model, entry)
+    except (StageError, *DAMAGE) as error:
         raise _refusal(where, error) from error
     return None
 
@@ -91,25 +96,28 @@ def _refusal(where: str, error: Exception) -> StageError:
     return StageError(f"{where}: damaged .tflite ({error}), needed a whole file; fetch or export it again")
 
 
-def _load(source: Path | bytes) -> tuple[str, bytes]:
+def load_named(source: Path | bytes) -> tuple[str, bytes]:
+    """How to call the file in a sentence, and its bytes; refuses what cannot be a network."""
     if isinstance(source, bytes):
         return "model", source
     try:
+        if source.exists() and not source.is_file():
+            raise StageError(f"{source}: not a file, needed a .tflite file")
+        if source.stat().st_size > _MOST_FILE_BYTES:
+            found = f"{source.stat().st_size} B"
+            raise StageError(f"{source}: {found}, needed a .tflite file of at most {_MOST_FILE_BYTES} B")
         return str(source), source.read_bytes()
     except OSError as error:
         raise StageError(f"{source}: cannot be read ({error.strerror}), needed a .tflite file") from error
 
 
 def _model(data: bytes) -> Any:
-    if len(data) < 8 or data[4:8] != b"TFL3":
-        raise StageError(f"not a .tflite file ({len(data)} B, no mark 'TFL3'), needed a flatbuffer of version 3")
+    check_structure(data)
     return schema.Model.GetRootAs(data, 0)
 
 
-def _each(item: Callable[[int], Any], count: int, file_bytes: int) -> list[Any]:
-    """All entries of a vector of tables, after a check of its length: each takes 4 bytes at least."""
-    if count * 4 > file_bytes:
-        raise ValueError(f"a list of {count} entries")
+def _each(item: Callable[[int], Any], count: int) -> list[Any]:
+    """All entries of a vector of tables."""
     return [item(index) for index in range(count)]
 
 
@@ -118,8 +126,8 @@ def _integers(vector: np.ndarray | int) -> tuple[int, ...]:
     return () if isinstance(vector, int) else tuple(int(value) for value in vector)
 
 
-def _offsets(model: Any, entry: Any, file_bytes: int) -> tuple[int, ...]:
-    buffers = _each(model.Buffers, model.BuffersLength(), file_bytes)
+def _offsets(model: Any, entry: Any) -> tuple[int, ...]:
+    buffers = _each(model.Buffers, model.BuffersLength())
     words = np.frombuffer(buffers[entry.Buffer()].DataAsNumpy().tobytes(), dtype="<i4")
     if len(words) < 3 or len(words) != 3 + words[2]:
         raise StageError(f"{OFFLINE_PLAN} holds {len(words)} words, needed 3 and one for each tensor")
@@ -130,15 +138,18 @@ def _graph(model: Any, file_bytes: int) -> Graph:
     if model.SubgraphsLength() != 1:
         raise StageError(f"found {model.SubgraphsLength()} subgraphs, needed 1")
     subgraph = model.Subgraphs(0)
-    buffers = _each(model.Buffers, model.BuffersLength(), file_bytes)
-    codes = _each(model.OperatorCodes, model.OperatorCodesLength(), file_bytes)
+    if subgraph.OperatorsLength() > _MOST_OPS or subgraph.TensorsLength() > _MOST_TENSORS:
+        found = f"{subgraph.OperatorsLength()} operators and {subgraph.TensorsLength()} tensors"
+        raise StageError(f"found {found}, needed at most {_MOST_OPS} and {_MOST_TENSORS}")
+    buffers = _each(model.Buffers, model.BuffersLength())
+    codes = _each(model.OperatorCodes, model.OperatorCodesLength())
     tensors = [
         _tensor(tensor, index, buffers)
-        for index, tensor in enumerate(_each(subgraph.Tensors, subgraph.TensorsLength(), file_bytes))
+        for index, tensor in enumerate(_each(subgraph.Tensors, subgraph.TensorsLength()))
     ]
-    ops = [
-        _op(operator, codes, tensors) for operator in _each(subgraph.Operators, subgraph.OperatorsLength(), file_bytes)
-    ]
+    if sum(tensor.nbytes for tensor in tensors if tensor.data is not None) > _SHARED_CONSTANTS * file_bytes:
+        raise StageError("the constants unfold to far more than the file holds, needed buffers of their own")
+    ops = [_op(operator, codes, tensors) for operator in _each(subgraph.Operators, subgraph.OperatorsLength())]
     inputs, outputs = _integers(subgraph.InputsAsNumpy()), _integers(subgraph.OutputsAsNumpy())
     return Graph(tuple(tensors), tuple(ops), inputs, outputs)
 
@@ -147,8 +158,8 @@ def _tensor(tensor: Any, index: int, buffers: list[Any]) -> Tensor:
     name = _printable(tensor.Name() or f"tensor_{index}".encode())
     if tensor.Type() not in _TYPES:
         raise StageError(f"tensor {name}: type number {tensor.Type()} is not supported, needed int8 or int32")
-    if tensor.IsVariable() or tensor.Sparsity() is not None:
-        raise StageError(f"tensor {name}: variable and sparse tensors are not supported")
+    if tensor.IsVariable() or tensor.Sparsity() is not None or tensor.ExternalBuffer() != 0:
+        raise StageError(f"tensor {name}: variable, sparse and external tensors are not supported")
     dtype = _TYPES[tensor.Type()]
     shape = _integers(tensor.ShapeAsNumpy())
     if len(shape) > _MOST_DIMENSIONS or any(side < 1 for side in shape) or math.prod(shape) > _MOST_ELEMENTS:
@@ -168,9 +179,9 @@ def _quantisation(tensor: Any, name: str) -> Quantisation | None:
         return None
     scale = tuple(float(value) for value in table.ScaleAsNumpy())
     zero_point = _integers(table.ZeroPointAsNumpy()) or (0,) * len(scale)
-    if len(zero_point) != len(scale) or not all(math.isfinite(value) and value > 0 for value in scale):
+    if len(zero_point) != len(scale) or not all(0 < value < _LARGEST_SCALE for value in scale):
         found = f"{len(scale)} scales and {len(zero_point)} zero points"
-        raise StageError(f"tensor {name}: {found}, needed pairs, and scales above 0")
+        raise StageError(f"tensor {name}: {found}, needed pairs, and scales above 0 and below {_LARGEST_SCALE:g}")
     return Quantisation(scale, zero_point, table.QuantizedDimension())
 
 
@@ -179,10 +190,10 @@ def _constant(buffer: Any, name: str, shape: tuple[int, ...], dtype: DType) -> n
         if buffer.Offset() > 1 or buffer.Size() > 1:
             raise StageError(f"tensor {name}: its data lie outside the flatbuffer, which is not supported")
         return None
-    raw = buffer.DataAsNumpy().tobytes()
+    raw = buffer.DataAsNumpy()
     if len(raw) != math.prod(shape) * ITEM_BYTES[dtype]:
         raise StageError(f"tensor {name}: {len(raw)} B of data, needed {math.prod(shape) * ITEM_BYTES[dtype]} B")
-    return np.frombuffer(raw, dtype=np.dtype(dtype).newbyteorder("<")).reshape(shape)
+    return raw.view(np.dtype(dtype).newbyteorder("<")).reshape(shape)
 
 
 def _op(operator: Any, codes: list[Any], tensors: list[Tensor]) -> Op:
@@ -200,14 +211,26 @@ def _op(operator: Any, codes: list[Any], tensors: list[Tensor]) -> Op:
 
 def _options(operator: Any, kind: str) -> Options:
     table_name, read = _OPTIONS[kind]
-    if read is None:
+    found = operator.BuiltinOptionsType()
+    if found == schema.BuiltinOptions.NONE and kind in _OPTIONS_MAY_BE_ABSENT:
         return NoOptions()
-    if operator.BuiltinOptionsType() != getattr(schema.BuiltinOptions, table_name):
-        raise StageError(f"{kind}: options of type {operator.BuiltinOptionsType()}, needed {table_name}")
+    if found != getattr(schema.BuiltinOptions, table_name) or operator.BuiltinOptions2Type() != 0:
+        raise StageError(f"{kind}: options of type {found}, needed {table_name}")
     union = operator.BuiltinOptions()
     table = getattr(schema, table_name)()
     table.Init(union.Bytes, union.Pos)
     return read(table)
+
+
+def _no_options(table: Any) -> NoOptions:
+    return NoOptions()
+
+
+def _reshape_options(table: Any) -> NoOptions:
+    """The output's shape says everything; but a list that is kept when the file is written again must be short."""
+    if table.NewShapeLength() > _MOST_DIMENSIONS:
+        raise StageError(f"RESHAPE: to {table.NewShapeLength()} dimensions, needed at most {_MOST_DIMENSIONS}")
+    return NoOptions()
 
 
 def _conv_options(table: Any) -> ConvOptions:
@@ -245,7 +268,7 @@ def _activation(table: Any) -> Activation:
 _KIND_OF_NUMBER = {
     number: name for name, number in vars(schema.BuiltinOperator).items() if isinstance(number, int) and name.isupper()
 }
-_OPTIONS: dict[str, tuple[str, Callable[[Any], Options] | None]] = {
+_OPTIONS: dict[str, tuple[str, Callable[[Any], Options]]] = {
     "CONV_2D": ("Conv2DOptions", _conv_options),
     "DEPTHWISE_CONV_2D": ("DepthwiseConv2DOptions", _conv_options),
     "FULLY_CONNECTED": ("FullyConnectedOptions", _fully_connected_options),
@@ -254,9 +277,17 @@ _OPTIONS: dict[str, tuple[str, Callable[[Any], Options] | None]] = {
     "ADD": ("AddOptions", lambda table: ActivationOptions(_activation(table))),
     "MUL": ("MulOptions", lambda table: ActivationOptions(_activation(table))),
     "SOFTMAX": ("SoftmaxOptions", lambda table: SoftmaxOptions(table.Beta())),
-    "MEAN": ("ReducerOptions", None),  # whether the axes are kept shows in the output's shape
-    "RESHAPE": ("ReshapeOptions", None),
-    "PAD": ("PadOptions", None),
-    "RELU": ("", None),
-    "RELU6": ("", None),
+    "CONCATENATION": ("ConcatenationOptions", lambda table: ConcatOptions(table.Axis(), _activation(table))),
+    "MEAN": ("ReducerOptions", _no_options),  # whether the axes are kept shows in the output's shape
+    "RESHAPE": ("ReshapeOptions", _reshape_options),
+    "PAD": ("PadOptions", _no_options),
+    "RELU": ("NONE", _no_options),
+    "RELU6": ("NONE", _no_options),
+    "LOGISTIC": ("NONE", _no_options),
+    "HARD_SWISH": ("HardSwishOptions", _no_options),
+    "QUANTIZE": ("QuantizeOptions", _no_options),
+    "DEQUANTIZE": ("DequantizeOptions", _no_options),
 }
+_OPTIONS_MAY_BE_ABSENT = frozenset(
+    kind for kind, (_, read) in _OPTIONS.items() if read in (_no_options, _reshape_options)
+)

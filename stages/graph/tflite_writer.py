@@ -14,9 +14,18 @@ import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
 from pipeline.errors import StageError
-from stages.graph.graph import ActivationOptions, ConvOptions, Graph, Op, PoolOptions, SoftmaxOptions, Tensor
+from stages.graph.graph import (
+    ActivationOptions,
+    ConcatOptions,
+    ConvOptions,
+    Graph,
+    Op,
+    PoolOptions,
+    SoftmaxOptions,
+    Tensor,
+)
+from stages.graph.tflite_structure import OFFLINE_PLAN
 
-OFFLINE_PLAN = "OfflineMemoryAllocation"
 _PLAN_VERSION = 1
 _CONSTANT_ALIGNMENT = 16
 _SCHEMA_VERSION = 3
@@ -36,6 +45,11 @@ _OP_VERSIONS = {
     "RELU": 2,
     "RELU6": 2,
     "RESHAPE": 1,
+    "LOGISTIC": 2,
+    "HARD_SWISH": 1,
+    "CONCATENATION": 2,
+    "QUANTIZE": 2,
+    "DEQUANTIZE": 2,
 }
 _ACTIVATIONS = {
     "none": schema.ActivationFunctionType.NONE,
@@ -45,7 +59,7 @@ _ACTIVATIONS = {
 _PADDINGS = {"same": schema.Padding.SAME, "valid": schema.Padding.VALID}
 
 
-class _AlignedBuffer(schema.BufferT):
+class AlignedBuffer(schema.BufferT):
     """A constant whose bytes start at a multiple of 16 in the file."""
 
     def __init__(self, content: bytes) -> None:
@@ -58,6 +72,8 @@ class _AlignedBuffer(schema.BufferT):
         content = builder.CreateByteVector(self._content)
         schema.BufferStart(builder)
         schema.BufferAddData(builder, content)
+        schema.BufferAddOffset(builder, self.offset)
+        schema.BufferAddSize(builder, self.size)
         return schema.BufferEnd(builder)
 
 
@@ -87,12 +103,16 @@ def write_tflite(graph: Graph, description: str, offsets: Sequence[int] | None =
 def _offline_plan(graph: Graph, offsets: Sequence[int], buffers: list[Any]) -> Any:
     if len(offsets) != len(graph.tensors):
         raise StageError(f"{len(offsets)} arena offsets for {len(graph.tensors)} tensors, needed one each")
-    words = np.array([_PLAN_VERSION, 0, len(offsets), *offsets], dtype="<i4")
     entry = schema.MetadataT()
     entry.name = OFFLINE_PLAN
     entry.buffer = len(buffers)
-    buffers.append(_AlignedBuffer(words.tobytes()))
+    buffers.append(AlignedBuffer(plan_words(offsets)))
     return entry
+
+
+def plan_words(offsets: Sequence[int]) -> bytes:
+    """The content of the metadata `OfflineMemoryAllocation`."""
+    return np.array([_PLAN_VERSION, 0, len(offsets), *offsets], dtype="<i4").tobytes()
 
 
 def _tensor(tensor: Tensor, buffers: list[Any]) -> Any:
@@ -104,7 +124,7 @@ def _tensor(tensor: Tensor, buffers: list[Any]) -> Any:
     if tensor.data is not None:
         made.buffer = len(buffers)
         stored = np.ascontiguousarray(tensor.data, dtype=np.dtype(tensor.dtype).newbyteorder("<"))
-        buffers.append(_AlignedBuffer(stored.tobytes()))
+        buffers.append(AlignedBuffer(stored.tobytes()))
     if tensor.quantisation is not None:
         grid = schema.QuantizationParametersT()
         grid.scale = list(tensor.quantisation.scale)
@@ -159,11 +179,18 @@ def _options(graph: Graph, op: Op) -> tuple[str, Any]:
         name = {"FULLY_CONNECTED": "FullyConnectedOptions", "ADD": "AddOptions", "MUL": "MulOptions"}[op.kind]
         made = getattr(schema, f"{name}T")()
         made.fusedActivationFunction = _ACTIVATIONS[options.activation]
+        if op.kind == "FULLY_CONNECTED":
+            made.keepNumDims = len(graph.tensors[op.outputs[0]].shape) > 2
         return name, made
     if isinstance(options, SoftmaxOptions):
         made = schema.SoftmaxOptionsT()
         made.beta = options.beta
         return "SoftmaxOptions", made
+    if isinstance(options, ConcatOptions):
+        made = schema.ConcatenationOptionsT()
+        made.axis = options.axis
+        made.fusedActivationFunction = _ACTIVATIONS[options.activation]
+        return "ConcatenationOptions", made
     return _plain_options(graph, op)
 
 

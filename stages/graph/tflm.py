@@ -18,18 +18,19 @@ from pipeline.errors import StageError
 from stages.graph.graph import Graph
 
 _BOOKKEEPING_BYTES = 1 << 20  # the runtime's own structures lie in the arena too
+_BYTES_PER_TENSOR = 256
 _HEAD = re.compile(r"Arena allocation head (\d+) bytes")
 
 
 def run_tflm(model: bytes, graph: Graph, inputs: np.ndarray) -> np.ndarray:
     """The output of every input (N, H, W, C); `graph` is what `model` holds."""
-    interpreter = _interpreter(model, graph, keeps_all=False)
+    interpreter = open_interpreter(model, arena_limit_bytes(graph))
     return np.concatenate([_invoke(interpreter, x) for x in inputs])
 
 
 def run_tflm_keeping_all(model: bytes, graph: Graph, inputs: np.ndarray) -> dict[int, np.ndarray]:
     """Every computed tensor. `model` must carry no offline plan: by that, tensors overwrite each other."""
-    interpreter = _interpreter(model, graph, keeps_all=True)
+    interpreter = open_interpreter(model, arena_limit_bytes(graph), keeps_all=True)
     wanted = [index for op in graph.ops for index in op.outputs]
     found: dict[int, list[np.ndarray]] = {index: [] for index in wanted}
     for x in inputs:
@@ -41,17 +42,28 @@ def run_tflm_keeping_all(model: bytes, graph: Graph, inputs: np.ndarray) -> dict
 
 def arena_head_bytes(model: bytes, graph: Graph) -> int | None:
     """What the runtime itself says the activations take; None should it not say so."""
-    interpreter = _interpreter(model, graph, keeps_all=False)
-    _invoke(interpreter, np.zeros(graph.tensors[graph.inputs[0]].shape[1:], np.int8))
+    interpreter = open_interpreter(model, arena_limit_bytes(graph))
+    source = graph.tensors[graph.inputs[0]]
+    _invoke(interpreter, np.zeros(source.shape[1:], source.dtype))
+    return head_bytes(interpreter)
+
+
+def head_bytes(interpreter: Any) -> int | None:
+    """The same, from an interpreter that has run."""
     match = _HEAD.search(_printed(interpreter.print_allocations))
     return int(match[1]) if match else None
 
 
-def _interpreter(model: bytes, graph: Graph, *, keeps_all: bool) -> Any:
+def arena_limit_bytes(graph: Graph) -> int:
+    """An arena in which the network fits in any case."""
+    return sum(tensor.nbytes + _BYTES_PER_TENSOR for tensor in graph.tensors) + _BOOKKEEPING_BYTES
+
+
+def open_interpreter(model: bytes, arena_bytes: int, *, keeps_all: bool = False) -> Any:
+    """The runtime with a network in it; with `keeps_all` no tensor overwrites another."""
     from tflite_micro.python.tflite_micro import runtime
 
     settings = runtime.InterpreterConfig
-    arena_bytes = sum(tensor.nbytes + 64 for tensor in graph.tensors) + _BOOKKEEPING_BYTES
     try:
         return runtime.Interpreter.from_bytes(
             model,
@@ -94,8 +106,8 @@ def first_difference(graph: Graph, ours: dict[int, np.ndarray], theirs: dict[int
     """The first op, in order, whose results differ, with how much; None when all bits are equal."""
     for number, op in enumerate(graph.ops):
         for index in op.outputs:
-            apart = np.abs(ours[index].astype(int) - theirs[index].reshape(ours[index].shape).astype(int))
+            apart = np.abs(ours[index].astype(float) - theirs[index].reshape(ours[index].shape).astype(float))
             if apart.any():
-                wrong = f"{np.count_nonzero(apart)} of {apart.size} values differ, by up to {apart.max()}"
+                wrong = f"{np.count_nonzero(apart)} of {apart.size} values differ, by up to {apart.max():g}"
                 return f"op {number} ({op.kind} {op.name}): {wrong}"
     return None

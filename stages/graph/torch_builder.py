@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from stages.graph.graph import Activation, Graph, NoOptions, Op, Options, SoftmaxOptions, Tensor
+from stages.graph.graph import Activation, ConcatOptions, Graph, NoOptions, Op, Options, SoftmaxOptions, Tensor
 from stages.graph.groups import channel_groups
 
 
@@ -76,15 +76,30 @@ class GraphBuilder:
 
     def activation_of(self, tensor: int) -> Activation | None:
         """The activation fused into the op that computes a tensor; None when it cannot take one."""
-        op = next((op for op in self.ops if tensor in op.outputs), None)
-        return None if op is None or isinstance(op.options, NoOptions | SoftmaxOptions) else op.options.activation
+        op = self._maker(tensor)
+        # TensorFlow Lite Micro's kernels refuse an activation behind a concatenation.
+        if op is None or isinstance(op.options, NoOptions | SoftmaxOptions | ConcatOptions):
+            return None
+        return op.options.activation
+
+    def is_rectified(self, tensor: int) -> bool:
+        """Whether a tensor cannot hold negative values, because a ReLU made it."""
+        op = self._maker(tensor)
+        return self.activation_of(tensor) in ("relu", "relu6") or (op is not None and op.kind in ("RELU", "RELU6"))
+
+    def _maker(self, tensor: int) -> Op | None:
+        return next((op for op in self.ops if tensor in op.outputs), None)
 
     def fuse(self, tensor: int, activation: Activation, node: str) -> None:
         """Give the op that computes a tensor its activation."""
         index = next(index for index, op in enumerate(self.ops) if tensor in op.outputs)
         options = self.ops[index].options
-        assert not isinstance(options, NoOptions | SoftmaxOptions)
+        assert not isinstance(options, NoOptions | SoftmaxOptions | ConcatOptions)
         self.ops[index] = replace(self.ops[index], options=replace(options, activation=activation))
+        self.extend(tensor, node)
+
+    def extend(self, tensor: int, node: str) -> None:
+        """The layer that computes a tensor delivers its result, activation included, at this fx node."""
         layer = self.layer_of(tensor)
         if layer is not None:
             self.layers[self.layers.index(layer)] = replace(layer, node=node)

@@ -1,26 +1,145 @@
-"""The sections `network` and `budget` of an experiment: which backbone, and what the device has room for."""
+"""The sections `network` and `budget` of an experiment: which backbone, and what the device has room for.
+
+A network is one of ours by `name`, with the arguments of its family, or a user's own torch CNN by `module`
+('my_nets:make', a file beside pipeline.yaml) called with `args`. What is not given is filled in from the family.
+"""
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from pipeline.stage import Config
 from pipeline.units import Bytes, Count
 
+NetworkName = Literal[
+    "dscnn",
+    "dscnn_mlperf",
+    "res8",
+    "res15",
+    "vgg16",
+    "resnet8",
+    "resnet18",
+    "mobilenet_v1",
+    "mobilenet_v2",
+    "efficientnet_b0",
+    "mcunet_s",
+    "mcunet_m",
+    "etinynet",
+]
+Positive = Annotated[int, Field(ge=1)]
+Plain = bool | int | float | str | list[int] | list[float] | list[str]
+
+
+@dataclass(frozen=True)
+class Family:
+    """What a network is by default, and which arguments it takes."""
+
+    input_shape: tuple[int, int, int]  # height, width, channels
+    classes: int
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+
+_KEYWORDS = (49, 10, 1), 12
+_CIFAR = (32, 32, 3), 10
+_IMAGENET_CLASSES = 1000
+
+FAMILIES: dict[str, Family] = {
+    "dscnn": Family(*_KEYWORDS, {"width": 276, "blocks": 5}),  # 'MN-M'; 7 blocks make 'MN-L'
+    "dscnn_mlperf": Family(*_KEYWORDS, {"width": 64, "blocks": 4}),
+    "res8": Family(*_KEYWORDS, {"width": 45}),
+    "res15": Family(*_KEYWORDS, {"width": 45}),
+    "vgg16": Family(*_CIFAR, {"width_multiplier": 1.0}),
+    "resnet8": Family(*_CIFAR, {"width": 16}),
+    "resnet18": Family(*_CIFAR, {"width": 64}),
+    "mobilenet_v1": Family((96, 96, 3), 2, {"width_multiplier": 0.25}),
+    "mobilenet_v2": Family((160, 160, 3), 2, {"width_multiplier": 1.0, "extras": True}),
+    "efficientnet_b0": Family((160, 160, 3), 2, {"width_multiplier": 1.0}),
+    "mcunet_s": Family((160, 160, 3), _IMAGENET_CLASSES, {"width_multiplier": 1.0}),
+    "mcunet_m": Family((176, 176, 3), _IMAGENET_CLASSES, {"width_multiplier": 1.0}),
+    "etinynet": Family((112, 112, 3), _IMAGENET_CLASSES, {"width_multiplier": 1.0}),
+}
+ARGUMENTS = ("width", "blocks", "width_multiplier", "extras")
+
 
 class NetworkConfig(Config):
-    """The backbone before pruning; the defaults are the paper's 'MN-M'."""
+    """The backbone before pruning; without a name it is the paper's 'MN-M'."""
 
-    name: Literal["dscnn"] = "dscnn"
-    width: int = Field(default=276, ge=1)  # channels of every layer
-    blocks: int = Field(default=5, ge=1)  # depthwise-separable blocks; 7 make 'MN-L'
+    name: NetworkName | None = None
+    module: str | None = Field(default=None, pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
+    args: dict[str, Plain] = {}  # keyword arguments of `module`
+    input_shape: tuple[Positive, Positive, Positive]  # height, width, channels
+    classes: Annotated[int, Field(ge=2)]
+    width: Positive | None = None  # channels of every layer, or of the first stage
+    blocks: Positive | None = None  # depthwise-separable blocks
+    width_multiplier: Annotated[float, Field(gt=0)] | None = None  # of all channels
+    extras: bool | None = None  # what the paper's MobileNet-v2 has beyond the published one
+
+    @model_validator(mode="before")
+    @classmethod
+    def _filled(cls, values: Any) -> Any:
+        if not isinstance(values, Mapping) or (values.get("name") and values["name"] not in FAMILIES):
+            return values
+        given = {key: value for key, value in values.items() if value is not None}
+        if "module" in given:
+            return _checked_module(given)
+        if given.get("args"):
+            raise ValueError(
+                "found args, which go with 'module'; give the arguments of a named network beside its name"
+            )
+        family = FAMILIES[given.setdefault("name", "dscnn")]
+        for key in ARGUMENTS:
+            if key in given and key not in family.arguments:
+                known = ", ".join(family.arguments)
+                raise ValueError(f"found {key}, which {given['name']} does not take; it takes {known}")
+        return {"input_shape": family.input_shape, "classes": family.classes, **family.arguments, **given}
+
+    @property
+    def title(self) -> str:
+        """How messages call the network."""
+        return self.name or self.module or ""
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of the named network's family."""
+        assert self.name is not None
+        return {key: getattr(self, key) for key in FAMILIES[self.name].arguments}
+
+    @property
+    def source_modules(self) -> tuple[str, ...]:
+        """Modules that the network is made by beside ours: part of what a step's result depends on."""
+        return () if self.module is None else (self.module.partition(":")[0],)
+
+
+def _checked_module(given: dict[str, Any]) -> dict[str, Any]:
+    odd = [key for key in ("name", *ARGUMENTS) if key in given]
+    if odd:
+        raise ValueError(f"found {odd[0]} beside module; give the arguments of your own network as 'args'")
+    missing = [key for key in ("input_shape", "classes") if key not in given]
+    if missing:
+        raise ValueError(
+            f"found no {missing[0]}, needed with module: what the network takes and how many classes it tells"
+        )
+    return given
 
 
 class BudgetConfig(Config):
-    """What the pruned network may use at most; 1 KB = 1000 bytes."""
+    """What the pruned network may use at most, at least one of the three; 1 KB = 1000 bytes."""
 
-    peak_bytes: Bytes  # activations alive at once, in the best operator order
-    size_bytes: Bytes  # int8 weights and int32 biases
-    macs: Count  # multiply-accumulates of one inference
+    peak_bytes: Bytes | None = None  # activations alive at once, in the best operator order
+    size_bytes: Bytes | None = None  # int8 weights and int32 biases
+    macs: Count | None = None  # multiply-accumulates of one inference
+
+    @model_validator(mode="after")
+    def _has_one(self) -> BudgetConfig:
+        if not self.limits:
+            raise ValueError("found no budget, needed at least one of peak_bytes, size_bytes and macs")
+        return self
+
+    @property
+    def limits(self) -> dict[str, int]:
+        """The budgets that are given."""
+        return {key: value for key, value in self if value is not None}

@@ -1,4 +1,4 @@
-"""Configuration of prepare: which corpus (`data`), and the front end that turns a second of audio into a picture."""
+"""Configuration of prepare: which data set (`data`), and the front end that turns a second of audio into a picture."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from pydantic import NonNegativeInt, PositiveInt, model_validator
+from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
 from pipeline.stage import Config
 from pipeline.units import Hertz, Seconds
@@ -14,15 +14,51 @@ from pipeline.units import Hertz, Seconds
 SAMPLE_RATE_HZ = 16_000  # of every keyword corpus
 
 
-class DataConfig(Config):
-    """Which corpus, and how much of it."""
+Source = Literal[
+    "builtin_keywords",
+    "builtin_images",
+    "speech_commands_v0.01",
+    "speech_commands_v0.02",
+    "cifar10",
+    "visual_wake_words",
+    "imagenet",
+    "folder",
+]
+_USUAL_PX = {"visual_wake_words": 96, "imagenet": 224, "folder": 96}  # others: 32, the size of CIFAR-10
 
-    source: Literal["builtin_keywords", "speech_commands_v0.01", "speech_commands_v0.02"] = "speech_commands_v0.02"
-    root: Path | None = None  # local copy of Speech Commands in its official layout
+
+class DataConfig(Config):
+    """Which data set, and how much of it."""
+
+    source: Source = "speech_commands_v0.02"
+    root: Path | None = None  # local copy in its official layout, or with `folder` your own class sub-folders
+    download_dir: Path = Path(
+        ".pipeline/downloads"
+    )  # downloads are kept here, unpacked; relative to the working folder
+    augment: Literal["copies", "on_the_fly"] = "copies"  # augmented once while preparing | anew in every epoch of prune
+    seed: NonNegativeInt = 1  # of noise, shift, loudness, the choice of unknown words and the built-in pictures
+
     voices: PositiveInt = 58  # of the built-in corpus: all that its manifest lists
     prosodies: PositiveInt = 5  # ways in which each voice of the built-in corpus says each word: 720 test clips
-    copies: PositiveInt = 3  # augmented examples of each training clip
-    seed: NonNegativeInt = 1  # of noise, shift, loudness and the choice of unknown words
+    copies: PositiveInt = 3  # augmented examples of each training clip; one with `augment: on_the_fly`
+
+    image_px: int | None = Field(default=None, ge=8, le=224)  # side of the pictures; None: what the data set is used at
+    image_classes: int = Field(default=10, ge=2, le=10)  # of the built-in pictures
+    per_class: PositiveInt | None = None  # at most so many pictures of a class and split; None: all
+
+    @model_validator(mode="after")
+    def _consistent(self) -> DataConfig:
+        if self.source == "folder" and self.root is None:
+            raise ValueError("source folder needs root: the folder that holds the class sub-folders")
+        return self
+
+    @property
+    def clip_copies(self) -> int:
+        return 1 if self.augment == "on_the_fly" else self.copies
+
+    @property
+    def side_px(self) -> int:
+        return self.image_px or _USUAL_PX.get(self.source, 32)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,31 +1,38 @@
-"""A corpus becomes arrays: features of every split, standardised by the training split, and what `dataset.json` says.
+"""A data set becomes arrays: features of every split, standardised by the training split, and what `dataset.json` says.
 
-Standardisation is per coefficient over all training frames. Without it the first coefficient (loudness) is ten times
-as large as the others and would take up most of the int8 range of the network's input.
+Features are computed in batches by several processes, straight into files that are mapped into memory: nothing is held
+twice, and a set may be larger than the memory. Clips become MFCCs, pictures stay pictures. Standardisation is per
+coefficient (per colour): without it the first coefficient, loudness, is ten times as large as the others and would take
+up most of the int8 range of the network's input.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
+import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from data import SAMPLE_RATE_HZ, SPLITS, Corpus, Split
+from data import CLIP_SAMPLES, SAMPLE_RATE_HZ, SPLITS, Corpus, ImageSet, Split
+from pipeline.errors import StageError
 from stages.prepare.config import MfccSettings
 from stages.prepare.mfcc import Mfcc
+from stages.prepare.workers import spread
 
-BATCH = 64  # fastest on one core: a batch and its spectra stay in the cache
+BATCH = 64  # examples a task; also what one digest covers
+_SPARE_BYTES = 64 << 20  # left free on the disk
+_SMALLEST_STD = 1e-6  # of a colour that never changes
 
 
 @dataclass(frozen=True, kw_only=True)
-class SplitArrays:
-    """x: (examples, frames, coefficients, 1) float32, y: (examples,) int64."""
+class PictureSettings:
+    """Pictures instead of audio."""
 
-    x: np.ndarray
-    y: np.ndarray
+    image_px: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,60 +43,135 @@ class DatasetRecord:
     classes: tuple[str, ...]
     counts: Mapping[str, Mapping[str, int]]  # split -> class -> examples
     shapes: Mapping[str, tuple[int, ...]]  # split -> shape of x
-    speakers: Mapping[str, tuple[str, ...]]  # split -> voices, or hashes of speakers
-    sample_rate_hz: int
-    features: MfccSettings
-    feature_mean: tuple[float, ...]  # per coefficient, of the training split
+    speakers: Mapping[str, tuple[str, ...]]  # split -> voices, or hashes of speakers; none for pictures
+    sample_rate_hz: int | None  # None: pictures
+    features: MfccSettings | PictureSettings
+    feature_mean: tuple[float, ...]  # per coefficient or colour, of the training split
     feature_std: tuple[float, ...]
-    waveforms_sha256: str  # over all examples, split after split
+    examples_sha256: str  # over the digests of all batches of clips or pictures, split after split
 
 
-def featurised(
-    corpus: Corpus, settings: MfccSettings, advance: Callable[[int], None]
-) -> tuple[dict[Split, SplitArrays], DatasetRecord]:
-    """Features, labels and record of a corpus; `advance` hears of every batch."""
-    mfcc, digest = Mfcc(settings), hashlib.sha256()
-    raw = {split: _features(corpus, split, mfcc, digest.update, advance) for split in SPLITS}
-    mean = raw["train"].mean(axis=(0, 1), dtype=np.float64).astype(np.float32)
-    std = raw["train"].std(axis=(0, 1), dtype=np.float64).astype(np.float32)
-    arrays = {
-        split: SplitArrays(x=((raw[split] - mean) / std)[..., np.newaxis], y=corpus.splits[split].labels)
-        for split in SPLITS
-    }
-    return arrays, DatasetRecord(
-        source=corpus.source,
-        classes=corpus.classes,
-        counts={split: _counts(corpus, split) for split in SPLITS},
-        shapes={split: arrays[split].x.shape for split in SPLITS},
-        speakers={split: corpus.splits[split].speakers for split in SPLITS},
-        sample_rate_hz=SAMPLE_RATE_HZ,
-        features=settings,
+@dataclass(frozen=True)
+class Recipe:
+    """How a batch of clips or pictures becomes float32 features of `shape`."""
+
+    rows: Callable[[Split, int, int], np.ndarray]
+    convert: Callable[[np.ndarray], np.ndarray]
+    shape: tuple[int, int, int]
+    standardised_axis: int  # the coefficients, or the colours
+
+
+@dataclass(frozen=True)
+class BatchResult:
+    """What a process tells of the batch it wrote."""
+
+    count: int
+    digest: bytes
+    total: np.ndarray  # float64, over everything but the standardised axis
+    squares: np.ndarray
+
+
+def recipe_for(source: Corpus | ImageSet, settings: MfccSettings) -> Recipe:
+    """The front end for clips; nothing but float32 for pictures."""
+    if isinstance(source, ImageSet):
+        return Recipe(source.rows, lambda pixels: pixels.astype(np.float32), (source.image_px, source.image_px, 3), 3)
+    frames = 1 + (CLIP_SAMPLES - settings.window_samples) // settings.hop_samples
+    mfcc = Mfcc(settings)
+    return Recipe(source.rows, lambda clips: mfcc(clips)[..., np.newaxis], (frames, settings.coefficients, 1), 2)
+
+
+def write_features(
+    source: Corpus | ImageSet,
+    settings: MfccSettings,
+    folder: Path,
+    advance: Callable[[int], None],
+    workers: int | None = None,
+) -> DatasetRecord:
+    """Fill `folder` with {split}_x.npy and {split}_y.npy; `advance` hears of every batch."""
+    folder.mkdir()
+    recipe = recipe_for(source, settings)
+    labels = {split: source.splits[split].labels for split in SPLITS}
+    _refuse_too_large(folder, sum(len(y) for y in labels.values()), recipe.shape)
+    arrays = {split: allocated(folder / f"{split}_x.npy", (len(labels[split]), *recipe.shape)) for split in SPLITS}
+    results = {split: _fill(recipe, split, arrays[split], advance, workers) for split in SPLITS}
+    mean, std = _moments(results["train"], arrays["train"].size // len(results["train"][0].total))
+    for split in SPLITS:
+        _standardise(arrays[split], recipe.standardised_axis, mean, std)
+        np.save(folder / f"{split}_y.npy", labels[split])
+    digests = b"".join(result.digest for split in SPLITS for result in results[split])
+    is_audio = isinstance(source, Corpus)
+    return DatasetRecord(
+        source=source.source,
+        classes=source.classes,
+        counts={split: _counts(labels[split], source.classes) for split in SPLITS},
+        shapes={split: arrays[split].shape for split in SPLITS},
+        speakers={split: source.splits[split].speakers for split in SPLITS} if isinstance(source, Corpus) else {},
+        sample_rate_hz=SAMPLE_RATE_HZ if is_audio else None,
+        features=settings if is_audio else PictureSettings(image_px=source.image_px),
         feature_mean=tuple(float(value) for value in mean),
         feature_std=tuple(float(value) for value in std),
-        waveforms_sha256=digest.hexdigest(),
+        examples_sha256=hashlib.sha256(digests).hexdigest(),
     )
 
 
-def _features(
-    corpus: Corpus, split: Split, mfcc: Mfcc, see: Callable[[bytes], None], advance: Callable[[int], None]
-) -> np.ndarray:
-    parts = []
-    for waveforms in corpus.batches(split, BATCH):
-        see(waveforms.astype("<i2").tobytes())
-        parts.append(mfcc(waveforms))
-        advance(len(waveforms))
-    return np.concatenate(parts)
+def allocated(path: Path, shape: tuple[int, ...], dtype: type = np.float32) -> np.ndarray:
+    """A .npy file mapped into memory. Its blocks are reserved: a full disk is an error now, not a signal later."""
+    array = np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=shape)
+    with path.open("r+b") as file:
+        os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
+    return array
 
 
-def _counts(corpus: Corpus, split: Split) -> dict[str, int]:
-    numbers = np.bincount(corpus.splits[split].labels, minlength=len(corpus.classes))
-    return {name: int(number) for name, number in zip(corpus.classes, numbers, strict=True)}
+def _fill(
+    recipe: Recipe, split: Split, array: np.ndarray, advance: Callable[[int], None], workers: int | None
+) -> list[BatchResult]:
+    axes = tuple(axis for axis in range(array.ndim) if axis != recipe.standardised_axis)
+
+    def task(number: int) -> BatchResult:
+        start = number * BATCH
+        rows = recipe.rows(split, start, start + BATCH)
+        features = recipe.convert(rows)
+        array[start : start + len(rows)] = features
+        exact = features.astype(np.float64)
+        return BatchResult(
+            len(rows), hashlib.sha256(rows).digest(), exact.sum(axis=axes), np.square(exact).sum(axis=axes)
+        )
+
+    results = []
+    for result in spread(task, -(-len(array) // BATCH), workers):
+        results.append(result)
+        advance(result.count)
+    return results
 
 
-def save_arrays(folder: Path, arrays: Mapping[Split, SplitArrays]) -> Path:
-    """Write {split}_x.npy and {split}_y.npy, which can be mapped into memory."""
-    folder.mkdir()
-    for split, array in arrays.items():
-        np.save(folder / f"{split}_x.npy", array.x)
-        np.save(folder / f"{split}_y.npy", array.y)
-    return folder
+def _moments(results: list[BatchResult], count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard deviation from the sums of the batches, added up in order."""
+    mean = sum(result.total for result in results) / count
+    variance = sum(result.squares for result in results) / count - np.square(mean)
+    std = np.maximum(np.sqrt(np.maximum(variance, 0.0)), _SMALLEST_STD)
+    return mean.astype(np.float32), std.astype(np.float32)
+
+
+def _standardise(array: np.ndarray, axis: int, mean: np.ndarray, std: np.ndarray) -> None:
+    shape = [1] * array.ndim
+    shape[axis] = len(mean)
+    for start in range(0, len(array), BATCH):
+        part = array[start : start + BATCH]
+        part -= mean.reshape(shape)
+        part /= std.reshape(shape)
+    if isinstance(array, np.memmap):
+        array.flush()
+
+
+def _refuse_too_large(folder: Path, examples: int, shape: tuple[int, ...]) -> None:
+    needed, free = examples * int(np.prod(shape)) * 4, shutil.disk_usage(folder).free
+    if needed + _SPARE_BYTES > free:
+        raise StageError(
+            f"prepare: {examples} examples of {shape} take {needed / 1e9:.1f} GB, {free / 1e9:.1f} GB are free; lower"
+            " data.image_px or data.per_class, or free some space with: pipeline gc --max-size 1GB"
+        )
+
+
+def _counts(labels: np.ndarray, classes: tuple[str, ...]) -> dict[str, int]:
+    numbers = np.bincount(labels, minlength=len(classes))
+    return {name: int(number) for name, number in zip(classes, numbers, strict=True)}

@@ -1,8 +1,10 @@
-"""prepare: turn a keyword corpus into standardised MFCC features, with the training examples augmented.
+"""prepare: turn a data set into standardised features: MFCCs of clips, or pictures of one size.
 
-Reads   the corpus that `data.source` names: spoken by espeak-ng on the spot, or a local copy in `data.root`
-Writes  features/{train,validation,test}_{x,y}.npy, dataset.json
-Fails   StageError when the corpus is not there or not whole, ToolError when espeak-ng is missing
+Reads   the data that `data.source` names: made on the spot, a local copy in `data.root`, or a download in
+        `data.download_dir`, which is the one thing written outside of out_dir
+Writes  features/{train,validation,test}_{x,y}.npy, dataset.json; with `data.augment: on_the_fly` also what training
+        needs to augment: features/train_{wave,takes,noise}.npy and features/augmentation.json
+Fails   StageError when the data are not there, not whole or not what was asked for, ToolError when espeak-ng is missing
 """
 
 from __future__ import annotations
@@ -21,16 +23,20 @@ class Prepared:
 
 
 @stage(
-    "prepare", packages=("torch", "torchaudio", "numpy"), optional_programs=("espeak-ng",), sources=("data/manifests",)
+    "prepare",
+    packages=("torch", "torchaudio", "torchvision", "pillow", "numpy"),
+    optional_programs=("espeak-ng",),
+    sources=("data/manifests",),
 )
 def run(*, config: PrepareConfig, data: DataConfig, out_dir: Path, progress: Progress) -> Prepared:
-    from stages.prepare.dataset import featurised, save_arrays
-    from stages.prepare.source import open_corpus
+    from stages.prepare.dataset import write_features
+    from stages.prepare.source import open_data
+    from stages.prepare.waveforms import write_augmentation
 
-    corpus = open_corpus(data, progress)
-    progress.start(corpus.examples, "clip")
-    arrays, record = featurised(corpus, config.settings(), progress.advance)
-    return Prepared(
-        features=save_arrays(out_dir / "features", arrays),
-        dataset=write_json(out_dir / "dataset.json", record),
-    )
+    source = open_data(data, progress)
+    progress.start(source.examples, "example")
+    progress.advance(0, note=source.source)
+    record = write_features(source, config.settings(), out_dir / "features", progress.advance)
+    if data.augment == "on_the_fly":
+        write_augmentation(source, record, out_dir / "features")
+    return Prepared(features=out_dir / "features", dataset=write_json(out_dir / "dataset.json", record))

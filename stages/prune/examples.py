@@ -1,18 +1,28 @@
-"""Features and labels as tensors, and their augmentation."""
+"""Features and labels as tensors, and their augmentation.
+
+The files stay on the disk and are mapped into memory, so a set may be larger than the memory. Where prepare stored
+waveforms (`data.augment: on_the_fly`), a process beside the training makes each batch anew before it is needed; what it
+makes depends on the seed and the number of the example alone.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
 
+from data.augmentation import Augment, augmentation
 from pipeline.errors import StageError
 from stages.prune.config import PruneConfig
 
 SPLITS = ("train", "validation", "test")
+AHEAD = 2  # batches that wait for the training; more would only fill the shared memory
+CHECKED_AT_ONCE = 4096  # examples
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,21 +38,57 @@ class Split:
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """A data set in memory."""
+    """A data set."""
 
     train: Split
     validation: Split
     test: Split
+    augment: Augment | None = None  # makes training examples anew; None: they are used as they were prepared
 
     @property
     def input_shape(self) -> tuple[int, int, int]:
         channels, height, width = self.train.x.shape[1:]
         return height, width, channels
 
+    def train_batches(self, chosen: Sequence[Tensor], seed: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Features and labels of the chosen training examples, batch after batch."""
+        if self.augment is None:
+            for numbers in chosen:
+                yield self.train.x[numbers], self.train.y[numbers]
+            return
+        loader = DataLoader(
+            _FreshBatches(self.augment, chosen, seed),
+            batch_size=None,
+            num_workers=1,
+            prefetch_factor=AHEAD,
+            multiprocessing_context="fork",
+            generator=torch.Generator(),  # its draws must not move the generator of the training
+        )
+        try:
+            for numbers, x in zip(chosen, loader, strict=True):
+                yield x.permute(0, 3, 1, 2), self.train.y[numbers]
+        except RuntimeError as error:
+            if "DataLoader worker" not in str(error):
+                raise
+            raise StageError("prune: the process that augments was killed; was there enough memory?") from error
+
+
+@dataclass(frozen=True, eq=False)
+class _FreshBatches(Dataset):
+    augment: Augment
+    chosen: Sequence[Tensor]
+    seed: int
+
+    def __len__(self) -> int:
+        return len(self.chosen)
+
+    def __getitem__(self, batch: int) -> Tensor:
+        return torch.from_numpy(self.augment(self.chosen[batch].numpy(), [self.seed]))
+
 
 def load_examples(folder: Path, classes: int) -> Examples:
     """Read {train,validation,test}_{x,y}.npy."""
-    return Examples(*(_load_split(folder, name, classes) for name in SPLITS))
+    return Examples(*(_load_split(folder, name, classes) for name in SPLITS), augment=augmentation(folder))
 
 
 def _load_split(folder: Path, name: str, classes: int) -> Split:
@@ -50,7 +96,7 @@ def _load_split(folder: Path, name: str, classes: int) -> Split:
     for part in ("x", "y"):
         path = folder / f"{name}_{part}.npy"
         try:
-            arrays.append(np.load(path, allow_pickle=False))
+            arrays.append(np.load(path, mmap_mode="c", allow_pickle=False))
         except (OSError, ValueError) as error:
             raise StageError(f"{path}: not readable as an array ({error}); run the prepare step again") from error
     x, y = arrays
@@ -58,9 +104,9 @@ def _load_split(folder: Path, name: str, classes: int) -> Split:
         raise StageError(f"{folder}: {name} has features {x.shape} and labels {y.shape}, needed (N, H, W, C) and (N,)")
     if y.min() < 0 or y.max() >= classes:
         raise StageError(f"{folder}: {name} has labels {y.min()} to {y.max()}, needed 0 to {classes - 1}")
-    if not np.isfinite(x).all():
+    if not all(np.isfinite(x[i : i + CHECKED_AT_ONCE]).all() for i in range(0, len(x), CHECKED_AT_ONCE)):
         raise StageError(f"{folder}: {name} features hold NaN or infinity; run the prepare step again")
-    features = torch.from_numpy(np.ascontiguousarray(x.transpose(0, 3, 1, 2), dtype=np.float32))
+    features = torch.from_numpy(x.astype(np.float32, copy=False)).permute(0, 3, 1, 2)
     return Split(features, torch.from_numpy(y.astype(np.int64)))
 
 

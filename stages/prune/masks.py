@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.func import functional_call
 
-from stages.prune.channels import Channels
+from stages.nets.channels import Channels
 
 
 def top_masks(salience: Sequence[Tensor], widths: Sequence[int]) -> list[Tensor]:

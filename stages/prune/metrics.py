@@ -35,7 +35,7 @@ def prune_metrics(trained: Trained, budget: BudgetConfig) -> PruneMetrics:
         test_accuracy=trained.test_accuracy,
         before=trained.unpruned.resources,
         after=trained.resources,
-        budget=budget.model_dump(),
+        budget=budget.limits,
         fits=not exceeded(trained.resources, budget),
         widths=trained.architecture.widths,
         updates=len(trained.trajectory),

@@ -17,12 +17,12 @@ import torch
 from torch import Tensor, nn
 
 from pipeline.stage import Checkpoint
-from stages.nets.registry import full_widths
-from stages.prune.channels import Channels, find_channels
+from stages.nets.channels import Channels, find_channels
+from stages.nets.narrowing import narrowed
 from stages.prune.masks import folded_forward
 from stages.prune.recipe import Task
 from stages.prune.seeds import derived_seed
-from stages.prune.shrink import carry_over_momentum, kept_channels, shrunk_tensors
+from stages.prune.shrink import carry_over_momentum, kept_channels
 from stages.prune.trajectory import TrajectoryRow
 from stages.prune.width_update import WidthState, WidthUpdate
 
@@ -63,20 +63,19 @@ class Run:
     def shrink(self, task: Task) -> None:
         """Go on with only the channels that the masks keep."""
         assert self.pruning is not None
-        masks = self.pruning.state.masks
-        widths = tuple(len(kept) for kept in kept_channels(masks))
-        small = task.build(widths)
-        small.load_state_dict(shrunk_tensors(self.channels, masks, self.net.state_dict()))
+        kept = kept_channels(self.pruning.state.masks)
+        small = narrowed(self.net, self.channels, kept).to(memory_format=torch.channels_last)
         optimiser = task.optimiser(small)
-        carry_over_momentum(self.channels, masks, (self.net, self.optimiser), (small, optimiser))
-        self.net, self.optimiser, self.widths, self.pruning = small.train(self.net.training), optimiser, widths, None
-        self.channels = find_channels(small, task.examples.input_shape)
+        carry_over_momentum(self.channels, kept, (self.net, self.optimiser), (small, optimiser))
+        self.net, self.optimiser, self.pruning = small, optimiser, None
+        self.widths = tuple(len(indices) for indices in kept)
+        self.channels = find_channels(small, task.network.input_shape)
 
 
 def fresh_run(task: Task) -> Run:
     """The start of training."""
     torch.manual_seed(derived_seed(task.config.seed, "weights", 0))
-    run = _run_of(task, full_widths(task.network))
+    run = _run_of(task, None)
     run.pruning = WidthUpdate(run.channels, task.config, task.budget)
     return run
 
@@ -124,7 +123,7 @@ def _restored(task: Task, stored: dict[str, Any]) -> Run:
     return run
 
 
-def _run_of(task: Task, widths: tuple[int, ...]) -> Run:
+def _run_of(task: Task, widths: tuple[int, ...] | None) -> Run:
     net = task.build(widths)
-    channels = find_channels(net, task.examples.input_shape)
-    return Run(net, task.optimiser(net), channels, None, widths)
+    channels = find_channels(net, task.network.input_shape)
+    return Run(net, task.optimiser(net), channels, None, widths or channels.widths)

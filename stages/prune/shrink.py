@@ -1,17 +1,18 @@
-"""Making a masked network physically smaller: only the channels that its masks keep, weights and optimiser state alike.
+"""Going on with a physically smaller network: only the channels that the masks keep, optimiser state included.
 
 Exact: a masked channel delivers zeros and nothing reads what would be computed from it, so the small network's outputs
-are the masked network's.
+are the masked network's. The cutting itself is `stages.nets.narrowing`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
-from stages.prune.channels import Channels, Layer
+from stages.nets.channels import Channels
+from stages.nets.narrowing import cut_tensors
 
 
 def kept_channels(masks: Sequence[Tensor]) -> list[Tensor]:
@@ -19,35 +20,9 @@ def kept_channels(masks: Sequence[Tensor]) -> list[Tensor]:
     return [torch.nonzero(mask, as_tuple=False).flatten() for mask in masks]
 
 
-def shrunk_tensors(channels: Channels, masks: Sequence[Tensor], tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """`tensors`, named like the network's parameters and statistics, cut to the channels that the masks keep."""
-    kept = kept_channels(masks)
-    small = dict(tensors)
-    for layer in channels.layers:
-        for name in list(small):
-            path, _, leaf = name.rpartition(".")
-            if path == layer.weight and leaf == "weight":
-                small[name] = _cut_weight(layer, channels, kept, small[name])
-            elif path in (layer.weight, layer.norm) and small[name].dim() == 1 and layer.group_out is not None:
-                small[name] = small[name][kept[layer.group_out]].clone()
-    return small
-
-
-def _cut_weight(layer: Layer, channels: Channels, kept: Sequence[Tensor], weight: Tensor) -> Tensor:
-    """Rows are output channels; columns are input channels, or their map positions (CHW) behind a flattening."""
-    if layer.group_out is not None:
-        weight = weight[kept[layer.group_out]]
-    if layer.group_in is not None and not layer.depthwise:
-        indices, width = kept[layer.group_in], channels.widths[layer.group_in]
-        positions = weight.shape[1] // width
-        columns = (indices[:, None] * positions + torch.arange(positions)).flatten()
-        weight = weight[:, columns]
-    return weight.clone(memory_format=torch.contiguous_format)
-
-
 def carry_over_momentum(
     channels: Channels,
-    masks: Sequence[Tensor],
+    kept: Sequence[Tensor],
     old: tuple[nn.Module, torch.optim.SGD],
     new: tuple[nn.Module, torch.optim.SGD],
 ) -> None:
@@ -59,7 +34,7 @@ def carry_over_momentum(
         for name, parameter in old_net.named_parameters()
         if old_optimiser.state.get(parameter, {}).get("momentum_buffer") is not None
     }
-    small = shrunk_tensors(channels, masks, momentum)
+    small = cut_tensors(channels, kept, momentum)
     for name, parameter in new_net.named_parameters():
         if name in small:
             # Same memory layout as the parameter's, so that a run resumed from a checkpoint adds in the same order.

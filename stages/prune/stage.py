@@ -2,8 +2,8 @@
 
 Reads   features/{train,validation,test}_{x,y}.npy, dataset.json (classes)
 Writes  network.pt (weights of the small float network), architecture.json, trajectory.csv, metrics.json
-Fails   ConfigError for a budget that no width can meet; StageError for a loss that is not finite, or for budgets not
-        met by the last epoch
+Fails   ConfigError for a budget that no width can meet; StageError for features that do not fit the network, for a
+        loss that is not finite, or for budgets not met by the last epoch
 """
 
 from __future__ import annotations
@@ -39,12 +39,14 @@ def run(
     from stages.nets.registry import save_architecture
     from stages.prune.examples import load_examples
     from stages.prune.metrics import prune_metrics, write_network
-    from stages.prune.recipe import Task
+    from stages.prune.recipe import Task, refuse_other_shape
     from stages.prune.training import train
     from stages.prune.trajectory import group_names, write_trajectory
 
     classes = len(read_json(dataset)["classes"])
-    task = Task(load_examples(features, classes), network, budget, config, classes)
+    examples = load_examples(features, classes)
+    refuse_other_shape(network, examples.input_shape, classes)
+    task = Task(examples, network, budget, config)
     trained = train(task, progress, checkpoint)
     return Pruned(
         network=write_network(out_dir / "network.pt", trained.net),

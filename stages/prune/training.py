@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from pipeline.errors import ConfigError, StageError
 from pipeline.stage import Checkpoint, Progress
 from stages.graph.resources import Resources
-from stages.nets.registry import Architecture
-from stages.prune.channels import Channels, find_channels
+from stages.nets.channels import Channels, find_channels
+from stages.nets.registry import Architecture, architecture_of
 from stages.prune.examples import augmented
 from stages.prune.masks import first_broken_layer
 from stages.prune.recipe import Task, accuracy, channels_last, reproducible
@@ -46,7 +46,7 @@ class Trained:
 def train(task: Task, progress: Progress, checkpoint: Checkpoint) -> Trained:
     """Train, prune, shrink, train on."""
     with reproducible(task.config.threads):
-        unpruned = find_channels(task.build(), task.examples.input_shape)
+        unpruned = find_channels(task.build(), task.network.input_shape)
         refuse_unreachable(task, unpruned)
         run = resumed_run(task, checkpoint) or fresh_run(task)
         progress.start(task.config.epochs, "epoch")
@@ -71,7 +71,7 @@ def refuse_unreachable(task: Task, channels: Channels) -> None:
         unit = "" if name == "macs" else " B"
         wanted, reachable = f"{getattr(task.budget, name)}{unit}", f"{getattr(smallest, name)}{unit}"
         raise ConfigError(
-            f"budget.{name}: {wanted} cannot be met, {task.network.name} with {task.config.min_channels} channels in "
+            f"budget.{name}: {wanted} cannot be met, {task.network.title} with {task.config.min_channels} channels in "
             f"every layer needs {reachable}; raise the budget to at least {reachable} or lower prune.min_channels"
         )
 
@@ -97,9 +97,9 @@ def _train_epoch(task: Task, run: Run) -> float:
     noise = seeded(config.seed, "augmentation", run.epoch)
     run.net.train()
     total = 0.0
-    for chosen in order[: task.steps_per_epoch * task.batch].split(task.batch):
-        x = channels_last(augmented(examples.x[chosen], config, noise))
-        loss = _train_step(task, run, x, examples.y[chosen])
+    chosen = order[: task.steps_per_epoch * task.batch].split(task.batch)
+    for x, y in task.examples.train_batches(chosen, derived_seed(config.seed, "waveforms", run.epoch)):
+        loss = _train_step(task, run, channels_last(augmented(x, config, noise)), y)
         total += loss
         if run.pruning is not None and run.step >= config.start_step and run.step % config.update_every == 0:
             _update_widths(task, run, run.pruning, loss)
@@ -140,9 +140,7 @@ def _result(task: Task, run: Run, unpruned: Channels) -> Trained:
     trained_unpruned = unpruned.resources.macs * task.config.epochs * task.steps_per_epoch * task.batch
     return Trained(
         net=run.net.eval(),
-        architecture=Architecture(
-            network=task.network, widths=run.widths, input_shape=task.examples.input_shape, classes=task.classes
-        ),
+        architecture=architecture_of(task.network, run.widths),
         unpruned=unpruned,
         trajectory=tuple(run.rows),
         resources=run.channels.resources,

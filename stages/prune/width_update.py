@@ -26,8 +26,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from stages.graph.resources import ResourceModel, Resources, Usage
+from stages.nets.channels import Channels
 from stages.nets.config import BudgetConfig
-from stages.prune.channels import Channels, saliences
+from stages.prune.channels import saliences
 from stages.prune.config import PruneConfig
 from stages.prune.masks import explicit_forward, top_masks
 from stages.prune.seeds import seeded
@@ -68,8 +69,8 @@ def width_floor(channels: Channels, config: PruneConfig) -> list[int]:
 
 
 def exceeded(usage: Resources | Usage, budget: BudgetConfig) -> list[str]:
-    """The objectives over their budget."""
-    return [name for name in OBJECTIVES if getattr(usage, name) > getattr(budget, name)]
+    """The objectives over their budget; one without a budget is never over it."""
+    return [name for name in OBJECTIVES if name in budget.limits and getattr(usage, name) > budget.limits[name]]
 
 
 class WidthUpdate:
@@ -159,7 +160,7 @@ class WidthUpdate:
     def resource_gradient(self, objective: str) -> tuple[float, np.ndarray]:
         """P_RES of one objective and its gradient by every multiplier, at continuous widths."""
         widths = (np.exp(self.state.theta) * self.full).tolist()
-        limit = getattr(self.budget, objective)
+        limit = self.budget.limits[objective]
         loss = getattr(self.model.usage(widths), objective) / limit - 1
         return float(loss), getattr(self.model.gradients(widths), objective) * self.full / limit
 
@@ -168,15 +169,16 @@ class WidthUpdate:
         generator = seeded(self.config.seed, "objective", self.state.updates)
         draws = 1 / torch.rand(len(OBJECTIVES), generator=generator, dtype=torch.float64).clamp_min(1e-9)
         weight = {
-            name: float(draw) * getattr(usage, name) / getattr(self.budget, name)
+            name: float(draw) * getattr(usage, name) / self.budget.limits[name]
             for name, draw in zip(OBJECTIVES, draws, strict=True)
+            if name in self.budget.limits
         }
         return max(exceeded(usage, self.budget), key=weight.__getitem__)
 
     def _set_alphas(self, task_loss: float, task_gradient: np.ndarray) -> None:
         """alpha_RES brings the worst objective's first gradients to the cap; alpha_TSK follows the configured rule."""
-        losses = {name: self.resource_gradient(name) for name in OBJECTIVES}
-        worst_loss, worst_gradient = losses[max(OBJECTIVES, key=lambda name: losses[name][0])]
+        losses = [self.resource_gradient(name) for name in OBJECTIVES if name in self.budget.limits]
+        worst_loss, worst_gradient = max(losses, key=lambda found: found[0])
         self.state.alpha_resource = self.config.gradient_cap / float(worst_gradient[worst_gradient > 0].mean())
         if self.config.alpha_rule == "initial_losses":
             self.state.alpha_task = (

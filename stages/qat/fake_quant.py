@@ -1,30 +1,45 @@
 """A float Graph as a torch network that computes as the int8 device will: weights and activations on their int8 grids.
 
 Weights are symmetric (-127 ... 127), one scale per output channel, one for all of a fully connected layer. Activations
-have one scale and a zero point that represents 0 exactly; behind a ReLU the grid starts at 0, so that clamping to the
-grid is the ReLU. Pooling and reshape stay on their input's grid, as their kernels demand. Rounding passes gradients
-straight through inside the grid's range and blocks them outside (straight-through estimator).
+have one scale and a zero point that represents 0 exactly; see `grids` for those that share one.
+
+Between the ops travel steps: whole numbers q - zero point, as float32. Sums of products of steps are exact below 2^24,
+as on the device, so that both round the same numbers. In eval mode every rounding is the device's own
+(`device_rounding`): what differs then comes from sums beyond 2^24 alone. In training mode values are rounded once,
+which is faster, and gradients pass straight through inside the grid's range and are blocked outside. In both modes
+functions of one operand are looked up in the device's table.
 """
 
 from __future__ import annotations
 
-import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from stages.graph.graph import ConvOptions, Graph, Op, PoolOptions, Quantisation
-from stages.graph.op_check import padding_before, windows
+from pipeline.errors import StageError
+from stages.graph import torch_kernels as kernels
+from stages.graph.graph import Graph, Op, Quantisation
+from stages.graph.torch_kernels import WEIGHTED
+from stages.qat import device_rounding as device
+from stages.qat.grids import (
+    PROBABILITY_GRID,
+    calibrated_grid,
+    grid_owners,
+    grid_sources,
+    sampled,
+    step_range,
+    step_table,
+)
 
-WEIGHTED = frozenset({"CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"})
-_KEEPS_GRID = frozenset({"AVERAGE_POOL_2D", "MAX_POOL_2D", "RESHAPE"})
-_SOFTMAX_GRID = Quantisation((1 / 256,), (-128,))  # prescribed by TensorFlow Lite
-_CLIP_CANDIDATES = np.linspace(0.6, 1.0, 21)  # shares of the observed range that calibration tries
-_CALIBRATION_VALUES = 1 << 17  # values of a tensor that are looked at, evenly spaced; bounds the time
+_UNARY = frozenset({"LOGISTIC", "HARD_SWISH", "RELU", "RELU6"})
+_COPIES = frozenset({"MAX_POOL_2D", "RESHAPE", "PAD", "CONCATENATION"})
+_UNDERSTOOD = WEIGHTED | _UNARY | _COPIES | {"ADD", "MUL", "AVERAGE_POOL_2D", "MEAN", "SOFTMAX"}
 _LARGEST_BIAS = 2.0**30  # in int32 units: leaves room for the products
+_VALUES_AT_ONCE = 1 << 26  # while calibrating: a quarter of a gigabyte for one tensor
 
 
 class FakeQuantNetwork(nn.Module):
@@ -35,91 +50,136 @@ class FakeQuantNetwork(nn.Module):
 
     def __init__(self, graph: Graph) -> None:
         super().__init__()
+        _check(graph)
         self.graph = graph
         self.quantises = True
-        self._calibrates = False
         self.weights = nn.ParameterDict()
         self.biases = nn.ParameterDict()
         for number, op in enumerate(graph.ops):
             if op.kind in WEIGHTED:
-                weight = torch.from_numpy(_to_torch_layout(op.kind, graph.tensors[op.inputs[1]].data))
+                weight = torch.from_numpy(kernels.to_torch_layout(op.kind, graph.tensors[op.inputs[1]].data))
                 self.weights[str(number)] = nn.Parameter(weight.contiguous(memory_format=_memory_format(weight)))
                 self.biases[str(number)] = nn.Parameter(torch.from_numpy(graph.tensors[op.inputs[2]].data.copy()))
-        self.grid_of = _grid_owners(graph)
+        self.grid_of = grid_owners(graph)
         count = len(graph.tensors)
         self.register_buffer("scales", torch.ones(count))
         self.register_buffer("zero_points", torch.zeros(count))
-        self._has_relu = {op.outputs[0]: getattr(op.options, "activation", "none") for op in graph.ops}
+        sources = grid_sources(graph, self.grid_of)
+        self._deciding = frozenset(index for members in sources.values() for index in members)
+        self._shared = frozenset(owner for owner, members in sources.items() if len(members) > 1)
+        self._prescribed = frozenset(op.outputs[0] for op in graph.ops if op.kind == "LOGISTIC")
+        for index in self._prescribed:
+            self._set_grid(index, PROBABILITY_GRID.scale[0], PROBABILITY_GRID.zero_point[0])
+        self._calibrates = False
+        self._observed: dict[int, list[np.ndarray]] | None = None
+        self._last_use = {index: number for number, op in enumerate(graph.ops) for index in op.inputs}
+        self._last_use.update(dict.fromkeys(graph.outputs, len(graph.ops)))
 
     def forward(self, x: Tensor) -> Tensor:
-        values = {self.graph.inputs[0]: self._on_grid(x, self.graph.inputs[0])}
+        source, result = self.graph.inputs[0], self.graph.outputs[0]
+        values = {source: self._entered(x)}
         for number, op in enumerate(self.graph.ops):
-            result = op.outputs[0]
             if op.kind == "SOFTMAX":  # the loss wants logits, and softmax changes no ranking
-                return values[op.inputs[0]]
-            values[result] = self._run(number, op, values)
-        return values[self.graph.outputs[0]]
+                result = op.inputs[0]
+                break
+            values[op.outputs[0]] = self._run(number, op, values)
+            for index in op.inputs:
+                if self._last_use[index] == number:
+                    values.pop(index, None)
+        return values[result] * self._scale(result) if self.quantises else values[result]
 
-    def calibrate(self, x: Tensor) -> None:
-        """Choose every activation's grid from these inputs, front to back: each sees the rounding before it."""
-        self._calibrates = True
-        try:
-            with torch.no_grad():
+    def calibrate(self, x: Tensor, values_at_once: int = _VALUES_AT_ONCE) -> None:
+        """Choose every activation's grid from these inputs, front to back: each sees the rounding before it.
+
+        Of a large network's inputs only the first are looked at, so that no tensor exceeds `values_at_once`.
+        """
+        largest = max(self.graph.tensors[index].elements for index in self.grid_of)
+        x = x[: max(1, values_at_once // largest)]
+        with torch.no_grad():
+            if self._shared:
+                self._calibrate_shared(x)
+            self._calibrates = True
+            try:
                 self(x)
+            finally:
+                self._calibrates = False
+
+    def _calibrate_shared(self, x: Tensor) -> None:
+        """Grids that several ops write to: all of them must have been seen first, so they are seen without rounding."""
+        self._observed = {owner: [] for owner in self._shared}
+        try:
+            with self.without_rounding():
+                self(x)
+            for owner, seen in self._observed.items():
+                self._set_grid(owner, *calibrated_grid(torch.from_numpy(np.concatenate(seen)), "none"))
         finally:
-            self._calibrates = False
+            self._observed = None
+
+    @contextmanager
+    def without_rounding(self) -> Iterator[None]:
+        """Meanwhile it is the float network."""
+        before, self.quantises = self.quantises, False
+        try:
+            yield
+        finally:
+            self.quantises = before
 
     def quantised_graph(self) -> Graph:
         """The graph with the trained float weights and, on every tensor, the grid to round to."""
         tensors = list(self.graph.tensors)
         for index, owner in self.grid_of.items():
-            grid = Quantisation((float(self.scales[owner]),), (int(self.zero_points[owner]),))
-            tensors[index] = replace(tensors[index], quantisation=grid)
+            tensors[index] = replace(tensors[index], quantisation=self._grid(owner))
         for op in self.graph.ops:
             if op.kind == "SOFTMAX":
-                tensors[op.outputs[0]] = replace(tensors[op.outputs[0]], quantisation=_SOFTMAX_GRID)
+                tensors[op.outputs[0]] = replace(tensors[op.outputs[0]], quantisation=PROBABILITY_GRID)
         for key, weight in self.weights.items():
             op, bias = self.graph.ops[int(key)], self.biases[key]
             scale = self._weight_scale(op, weight, bias).detach()
             axis = 3 if op.kind == "DEPTHWISE_CONV_2D" else 0
             grid = Quantisation(tuple(scale.flatten().tolist()), (0,) * scale.numel(), axis)
-            data = _from_torch_layout(op.kind, weight.detach().numpy())
+            data = kernels.from_torch_layout(op.kind, weight.detach().numpy())
             tensors[op.inputs[1]] = replace(tensors[op.inputs[1]], quantisation=grid, data=data)
             tensors[op.inputs[2]] = replace(tensors[op.inputs[2]], data=bias.detach().numpy().copy())
         return replace(self.graph, tensors=tuple(tensors))
 
     def _run(self, number: int, op: Op, values: dict[int, Tensor]) -> Tensor:
         operands = [values[index] for index in self.graph.activations_of(op)]
+        scales = [self._scale(index) for index in self.graph.activations_of(op)]
+        result, activation = op.outputs[0], getattr(op.options, "activation", "none")
         if op.kind in WEIGHTED:
-            return self._on_grid(self._weighted(str(number), op, operands[0]), op.outputs[0])
-        if op.kind in ("ADD", "MUL"):
-            combined = operands[0] + operands[1] if op.kind == "ADD" else operands[0] * operands[1]
-            return self._on_grid(combined, op.outputs[0])
+            return self._weighted(str(number), op, operands[0])
+        if op.kind == "ADD":
+            total = torch.add(operands[0] * scales[0], operands[1], alpha=scales[1])
+            exact = device.added(*operands, (scales[0], scales[1]), self._scale(result)) if self._follows else None
+            return self._rounded(total, 1.0, result, activation, exact)
+        if op.kind == "MUL":
+            return self._rounded(operands[0] * operands[1], scales[0] * scales[1], result, activation)
+        if op.kind == "MEAN":
+            sums, count = kernels.summed(self.graph, op, operands[0])
+            exact = self._mean(op, sums, count) if self._follows else None
+            return self._rounded(sums, scales[0] / count, result, activation, exact)
+        if op.kind in _UNARY:
+            return self._looked_up(op, operands[0])
         if op.kind == "AVERAGE_POOL_2D":
-            return self._on_grid(_average_pool(op, operands[0]), op.outputs[0])
+            return self._clamped(self._average(op, operands[0]), result, activation)
         if op.kind == "MAX_POOL_2D":
-            assert isinstance(op.options, PoolOptions)
-            padded = F.pad(operands[0], _pads(op, operands[0], op.options.filter, (1, 1)), value=-math.inf)
-            return F.max_pool2d(padded, op.options.filter, op.options.stride)
-        assert op.kind == "RESHAPE", op.kind
-        # The device flattens HWC, torch CHW.
-        nhwc = operands[0].permute(0, 2, 3, 1) if operands[0].dim() == 4 else operands[0]
-        return nhwc.reshape(len(nhwc), *self.graph.tensors[op.outputs[0]].shape[1:])
+            return self._clamped(kernels.max_pooled(op, operands[0]), result, activation)
+        if op.kind == "CONCATENATION":
+            return self._clamped(kernels.concatenated(op, operands), result, activation)
+        copy = kernels.padded if op.kind == "PAD" else kernels.reshaped
+        return copy(self.graph, op, operands[0])
 
     def _weighted(self, key: str, op: Op, x: Tensor) -> Tensor:
-        weight, bias = self.weights[key], self.biases[key]
-        if self.quantises:
-            scale = self._weight_scale(op, weight.detach(), bias.detach())
-            weight = _RoundedConstant.apply(weight, scale)
-            bias = _RoundedConstant.apply(bias, scale.flatten() * self.scales[self.grid_of[op.inputs[0]]])
-        if op.kind == "FULLY_CONNECTED":
-            return F.linear(x.reshape(-1, weight.shape[1]), weight, bias)
-        assert isinstance(op.options, ConvOptions)
-        groups = x.shape[1] if op.kind == "DEPTHWISE_CONV_2D" else 1
-        left, right, top, bottom = _pads(op, x, weight.shape[2:], op.options.dilation)
-        if (left, top) != (right, bottom):  # the convolution pads for free, but only symmetrically
-            x, left, top = F.pad(x, (left, right, top, bottom)), 0, 0
-        return F.conv2d(x, weight, bias, op.options.stride, (top, left), op.options.dilation, groups)
+        weight, bias, result = self.weights[key], self.biases[key], op.outputs[0]
+        activation = getattr(op.options, "activation", "none")
+        if not self.quantises:
+            return self._rounded(kernels.weighted(op, x, weight, bias), 1.0, result, activation)
+        scale = self._weight_scale(op, weight.detach(), bias.detach())
+        # In double precision, like export: the bias is the same whole number there.
+        steps = scale.flatten().double() * self._scale(op.inputs[0])
+        sums = kernels.weighted(op, x, _Steps.apply(weight, scale), _Steps.apply(bias, steps))
+        along = (1, -1, 1, 1) if sums.dim() == 4 else (1, -1)
+        return self._rounded(sums, steps.reshape(along), result, activation)
 
     def _weight_scale(self, op: Op, weight: Tensor, bias: Tensor) -> Tensor:
         """Largest magnitude / 127, and large enough for the bias to fit int32 where a channel has hardly any weight."""
@@ -129,113 +189,134 @@ class FakeQuantNetwork(nn.Module):
         scale = torch.maximum(flat.abs().amax(1) / 127, largest_bias / step).clamp_min(1e-12)
         return scale.reshape(-1, *[1] * (weight.dim() - 1))
 
-    def _on_grid(self, x: Tensor, tensor: int) -> Tensor:
-        owner = self.grid_of[tensor]
+    def _average(self, op: Op, x: Tensor) -> Tensor:
+        sums, counts = kernels.pooled_sums(op, x)
+        means = sums / counts
         if not self.quantises:
-            return _activated(x, self._has_relu.get(tensor, "none"))
-        if self._calibrates and owner == tensor:
-            scale, zero_point = calibrated_grid(x, self._has_relu.get(tensor, "none"))
-            self.scales[tensor], self.zero_points[tensor] = scale, zero_point
-        scale, zero_point = float(self.scales[owner]), int(self.zero_points[owner])
-        return _RoundedActivation.apply(x, scale, -128 - zero_point, 127 - zero_point)
+            return means
+        zero_point = float(self.zero_points[self.grid_of[op.outputs[0]]])
+        rounded = device.averaged(sums.detach(), counts, zero_point)
+        return means + (rounded - means).detach()
+
+    def _mean(self, op: Op, sums: Tensor, count: int) -> Tensor:
+        before, after = (self._grid(self.grid_of[index]) for index in (op.inputs[0], op.outputs[0]))
+        if before == after:
+            return device.mean_on_the_same_grid(sums, count, before.zero_point[0])
+        return device.mean(sums, count, before.scale[0] / after.scale[0])
+
+    def _looked_up(self, op: Op, x: Tensor) -> Tensor:
+        source, result = op.inputs[0], op.outputs[0]
+        exact = kernels.unary(op.kind, x * self._scale(source))
+        self._look(exact, 1.0, result, "none")
+        if not self.quantises:
+            return exact
+        before, after = self._grid(self.grid_of[source]), self._grid(self.grid_of[result])
+        inside = (exact / after.scale[0]).clamp(*self._range(result))
+        table = torch.from_numpy(step_table(op.kind, before, after))
+        steps = table[(x.detach() + (before.zero_point[0] + 128)).long()]
+        return inside + (steps - inside).detach()
+
+    @property
+    def _follows(self) -> bool:
+        """Whether every rounding is the device's own."""
+        return self.quantises and not self.training and not self._calibrates
+
+    def _entered(self, x: Tensor) -> Tensor:
+        """The network's input on its grid, by division as in export."""
+        source = self.graph.inputs[0]
+        self._look(x, 1.0, source, "none")
+        return _Rounded.apply(x / self._scale(source), 1.0, *self._range(source)) if self.quantises else x
+
+    def _rounded(
+        self, x: Tensor, factor: float | Tensor, tensor: int, activation: str, exact: Tensor | None = None
+    ) -> Tensor:
+        """The steps of the real values x * factor; `exact` is how the device finds them, if it is not by rescaling."""
+        self._look(x, factor, tensor, activation)
+        if not self.quantises:
+            return kernels.activated(x if factor == 1.0 else x * factor, activation)
+        steps = factor / self._scale(tensor)
+        if self._follows:
+            if exact is None:
+                exact = device.rescaled(x, _listed(steps), _shape(steps))
+            return exact.clamp_(*self._range(tensor, activation)).float()
+        steps = steps.float() if isinstance(steps, Tensor) else steps
+        return _Rounded.apply(x, steps, *self._range(tensor, activation))
+
+    def _look(self, x: Tensor, factor: float | Tensor, tensor: int, activation: str) -> None:
+        """While calibrating: choose the grid of `tensor`, or note its values where others share the grid."""
+        owner = self.grid_of[tensor]
+        if tensor not in self._deciding:
+            return
+        if self._observed is not None and owner in self._shared:
+            self._observed[owner].append(sampled(kernels.activated(x * factor, activation)))
+        if self._calibrates and owner not in self._shared | self._prescribed:
+            self._set_grid(owner, *calibrated_grid(x * factor, activation))
+
+    def _clamped(self, x: Tensor, tensor: int, activation: str) -> Tensor:
+        if activation == "none" or not self.quantises:
+            return kernels.activated(x, activation)
+        return x.clamp(*self._range(tensor, activation))
+
+    def _range(self, tensor: int, activation: str = "none") -> tuple[int, int]:
+        grid = self._grid(self.grid_of[tensor])
+        return step_range(grid.scale[0], grid.zero_point[0], activation)
+
+    def _grid(self, owner: int) -> Quantisation:
+        return Quantisation((float(self.scales[owner]),), (int(self.zero_points[owner]),))
+
+    def _set_grid(self, owner: int, scale: float, zero_point: int) -> None:
+        self.scales[owner], self.zero_points[owner] = scale, zero_point
+
+    def _scale(self, tensor: int) -> float:
+        """What a step of `tensor` is worth; without rounding values travel as they are."""
+        return float(self.scales[self.grid_of[tensor]]) if self.quantises else 1.0
 
 
-class _RoundedConstant(torch.autograd.Function):
-    """Multiples of the scale, which was chosen so that all values lie inside: every gradient passes."""
+class _Steps(torch.autograd.Function):
+    """Whole multiples of the scale, which was chosen so that all values lie inside: every gradient passes."""
 
     @staticmethod
     def forward(ctx, x, scale):  # type: ignore[no-untyped-def]
-        return (x / scale).round_().mul_(scale)
+        ctx.save_for_backward(scale)
+        return (x / scale).round_().float()
 
     @staticmethod
     def backward(ctx, gradient):  # type: ignore[no-untyped-def]
-        return gradient, None
+        return (gradient / ctx.saved_tensors[0]).float(), None
 
 
-class _RoundedActivation(torch.autograd.Function):
-    """Multiples of the scale from lowest * scale to highest * scale; the gradient passes where x is inside."""
+class _Rounded(torch.autograd.Function):
+    """x * factor, rounded, from lowest to highest; the gradient passes where it is inside."""
 
     @staticmethod
-    def forward(ctx, x, scale, lowest, highest):  # type: ignore[no-untyped-def]
-        ctx.save_for_backward(x)
-        ctx.ends = (lowest * scale, highest * scale)
-        return (x / scale).round_().clamp_(lowest, highest).mul_(scale)
+    def forward(ctx, x, factor, lowest, highest):  # type: ignore[no-untyped-def]
+        steps = x * factor
+        ctx.save_for_backward(steps)
+        ctx.factor, ctx.ends = factor, (lowest, highest)
+        return steps.round().clamp_(lowest, highest)
 
     @staticmethod
     def backward(ctx, gradient):  # type: ignore[no-untyped-def]
         # One vectorised kernel for 'gradient where low < x < high'.
-        return torch.ops.aten.hardtanh_backward(gradient, *ctx.saved_tensors, *ctx.ends), None, None, None
+        inside = torch.ops.aten.hardtanh_backward(gradient, *ctx.saved_tensors, *ctx.ends)
+        return inside.mul_(ctx.factor), None, None, None
 
 
-def calibrated_grid(x: Tensor, activation: str) -> tuple[float, int]:
-    """The (scale, zero point) with the least squared error on these values; the range may be clipped to get it."""
-    flat = _activated(x, activation).flatten()
-    sample = flat[:: max(1, len(flat) // _CALIBRATION_VALUES)].double().numpy()
-    lowest, highest = min(0.0, float(sample.min())), max(0.0, float(sample.max()))
-    if lowest == highest:
-        return 1.0, -128 if activation != "none" else 0
-    grids = [_grid(lowest * share, highest * share) for share in _CLIP_CANDIDATES]
-    return min(grids, key=lambda grid: _squared_error(sample, *grid))
-
-
-def _grid(lowest: float, highest: float) -> tuple[float, int]:
-    scale = float(np.float32((highest - lowest) / 255))
-    return scale, int(np.clip(round(-128 - lowest / scale), -128, 127))
-
-
-def _squared_error(values: np.ndarray, scale: float, zero_point: int) -> float:
-    rounded = np.clip(np.round(values / scale), -128 - zero_point, 127 - zero_point) * scale
-    return float(np.square(rounded - values).sum())
-
-
-def _activated(x: Tensor, activation: str) -> Tensor:
-    if activation == "relu6":
-        return x.clamp(0, 6)
-    return x.relu() if activation == "relu" else x
-
-
-def _grid_owners(graph: Graph) -> dict[int, int]:
-    """For every quantised activation the one whose grid it uses."""
-    owners = {index: index for index in graph.inputs}
+def _check(graph: Graph) -> None:
     for op in graph.ops:
-        if op.kind != "SOFTMAX":
-            owners[op.outputs[0]] = owners[op.inputs[0]] if op.kind in _KEEPS_GRID else op.outputs[0]
-    return owners
+        if op.kind not in _UNDERSTOOD:
+            raise StageError(f"{op.kind} {op.name}: no int8 rounding for it, needed {', '.join(sorted(_UNDERSTOOD))}")
+        if op.kind in ("ADD", "MUL", "CONCATENATION") and any(True for _ in graph.constants_of(op)):
+            raise StageError(f"{op.kind} {op.name}: an operand is constant, needed computed ones; fold it into a layer")
 
 
-def _pads(op: Op, x: Tensor, kernel: tuple[int, ...], dilation: tuple[int, int]) -> tuple[int, int, int, int]:
-    """Left, right, top, bottom, as TensorFlow Lite pads."""
-    assert isinstance(op.options, ConvOptions | PoolOptions)
-    pads = []
-    for size, side, stride, spread in zip(x.shape[2:], kernel, op.options.stride, dilation, strict=True):
-        before = padding_before(size, side, stride, spread, op.options.padding)
-        reach = (windows(size, side, stride, spread, op.options.padding) - 1) * stride + (side - 1) * spread + 1
-        pads.append((before, max(0, reach - size - before)))
-    return (*pads[1], *pads[0])
+def _listed(factors: float | Tensor) -> list[float]:
+    return factors.flatten().tolist() if isinstance(factors, Tensor) else [factors]
 
 
-def _average_pool(op: Op, x: Tensor) -> Tensor:
-    assert isinstance(op.options, PoolOptions)
-    if op.options.filter == tuple(x.shape[2:]) and op.options.padding == "valid":
-        return x.mean((2, 3), keepdim=True)
-    pads = _pads(op, x, op.options.filter, (1, 1))
-    mean = F.avg_pool2d(F.pad(x, pads), op.options.filter, op.options.stride)
-    # Outside the map nothing counts, so the divisor is smaller at the rim.
-    inside = F.pad(torch.ones(1, 1, *x.shape[2:]), pads)
-    return mean / F.avg_pool2d(inside, op.options.filter, op.options.stride)
+def _shape(factors: float | Tensor) -> tuple[int, ...]:
+    return tuple(factors.shape) if isinstance(factors, Tensor) else ()
 
 
 def _memory_format(weight: Tensor) -> torch.memory_format:
     return torch.channels_last if weight.dim() == 4 else torch.contiguous_format
-
-
-def _to_torch_layout(kind: str, data: np.ndarray) -> np.ndarray:
-    if kind == "CONV_2D":
-        return np.ascontiguousarray(data.transpose(0, 3, 1, 2))
-    return np.ascontiguousarray(data.transpose(3, 0, 1, 2)) if kind == "DEPTHWISE_CONV_2D" else data.copy()
-
-
-def _from_torch_layout(kind: str, data: np.ndarray) -> np.ndarray:
-    if kind == "CONV_2D":
-        return np.ascontiguousarray(data.transpose(0, 2, 3, 1))
-    return np.ascontiguousarray(data.transpose(1, 2, 3, 0)) if kind == "DEPTHWISE_CONV_2D" else data.copy()

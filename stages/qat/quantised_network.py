@@ -8,6 +8,7 @@ sample, so that export can state how often int8 agrees.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from pickle import UnpicklingError
@@ -44,9 +45,8 @@ def fake_quant_network(architecture: Architecture, weights: Path) -> FakeQuantNe
 
 def measured(network: FakeQuantNetwork, splits: Mapping[str, Split], *, quantises: bool) -> Measured:
     """How good the network is on data it was not trained on, with or without rounding."""
-    network.quantises = quantises
-    classes = {name: predictions(network, splits[name].x) for name in ("validation", "test")}
-    network.quantises = True
+    with nullcontext() if quantises else network.without_rounding():
+        classes = {name: predictions(network, splits[name].x) for name in ("validation", "test")}
     accuracies = {name: accuracy(found, splits[name].y) for name, found in classes.items()}
     return Measured(accuracies, classes["test"])
 

@@ -25,6 +25,7 @@ from pipeline.stage import Checkpoint, Progress
 from stages.qat.fake_quant import FakeQuantNetwork
 
 SPLITS = ("train", "validation", "test")
+_EVALUATED_AT_ONCE = 32  # samples: the doubles of a layer stay near the cache
 
 
 @dataclass(frozen=True)
@@ -77,10 +78,15 @@ def _load_split(features: Path, name: str, input_shape: tuple[int, int, int], cl
     return Split(samples.permute(0, 3, 1, 2), torch.from_numpy(np.array(y, np.int64)))
 
 
-def predictions(network: FakeQuantNetwork, x: Tensor, batch: int = 250) -> Tensor:
-    """The class of every sample."""
-    with torch.no_grad():
-        return torch.cat([network(part).argmax(1) for part in x.split(batch)])
+def predictions(network: FakeQuantNetwork, x: Tensor) -> Tensor:
+    """The class of every sample, every rounding as the device does it."""
+    training = network.training
+    network.eval()
+    try:
+        with torch.no_grad():
+            return torch.cat([network(part).argmax(1) for part in x.split(_EVALUATED_AT_ONCE)])
+    finally:
+        network.train(training)
 
 
 def accuracy(predicted: Tensor, y: Tensor) -> float:

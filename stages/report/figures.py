@@ -28,14 +28,14 @@ class Spread:
 
 @dataclass(frozen=True)
 class Bound:
-    """A resource, and what the budget allows."""
+    """A resource, and what the budget allows; None: there is no budget for it."""
 
     used: int
-    allowed: int
+    allowed: int | None
 
     @property
     def holds(self) -> bool:
-        return self.used <= self.allowed
+        return self.allowed is None or self.used <= self.allowed
 
 
 @dataclass(frozen=True)

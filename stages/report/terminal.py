@@ -27,6 +27,8 @@ def table_text(network: NetworkFigures, boards: Sequence[BoardFigures]) -> str:
 
 def _resource_rows(network: NetworkFigures) -> list[list[str]]:
     def row(title: str, bound: Bound, unit: str) -> list[str]:
+        if bound.allowed is None:
+            return [title, f"{bound.used:,}{unit}", _NONE, ""]
         over = bound.used - bound.allowed
         verdict = "holds" if bound.holds else f"exceeded by {over:,}{unit}"
         return [title, f"{bound.used:,}{unit}", f"{bound.allowed:,}{unit}", verdict]

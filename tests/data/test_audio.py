@@ -5,11 +5,12 @@ from __future__ import annotations
 import io
 import struct
 import wave
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from data.audio import centred, decode_wav, resample, to_int16, trimmed
+from data.audio import centred, decode_wav, read_wav, resample, to_int16, trimmed
 from pipeline.errors import StageError
 
 PCM = np.array([0, 1, -1, 32767, -32768], dtype=np.int16)
@@ -34,7 +35,8 @@ def test_wav_from_the_standard_library_is_decoded() -> None:
 def test_streamed_wav_without_a_length_is_decoded() -> None:
     content = bytearray(wav_bytes(PCM))
     struct.pack_into("<I", content, 40, 0x7FFFF000)
-    assert decode_wav(bytes(content), "clip")[0].tolist() == PCM.tolist()
+    assert decode_wav(bytes(content), "clip", streamed=True)[0].tolist() == PCM.tolist()
+    assert decode_wav(bytes(content), "clip")[0].tolist() == PCM.tolist(), "this length means: unknown"
 
 
 def test_chunks_before_the_data_are_skipped() -> None:
@@ -46,16 +48,43 @@ def test_chunks_before_the_data_are_skipped() -> None:
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        (b"", "clip: 0 bytes that are no WAV, needed mono 16-bit PCM; replace the file"),
+        (b"", "clip: 0 bytes that are no WAV, needed 16-bit PCM; replace the file"),
         (b"OggS" + bytes(100), "clip: 104 bytes that are no WAV"),
         (wav_bytes(PCM)[:36], "clip: WAV file without a data chunk"),
-        (wav_bytes(PCM[:4], channels=2), "clip: WAV format 1, 2 channels, 16 bits, needed mono 16-bit PCM"),
-        (wav_bytes(PCM[:4], width=1), "clip: WAV format 1, 1 channels, 8 bits"),
+        (wav_bytes(PCM)[:-3], "clip: WAV cut off, 7 bytes of audio where its header tells 10; replace the file"),
+        (
+            wav_bytes(PCM).replace(b"\x01\x00\x01\x00", b"\x55\x00\x01\x00", 1),
+            "clip: WAV format 85, 1 channels, 16 bits",
+        ),
     ],
 )
-def test_what_is_no_mono_pcm_is_refused_with_a_sentence(content: bytes, sentence: str) -> None:
+def test_what_is_no_whole_wav_is_refused_with_a_sentence(content: bytes, sentence: str) -> None:
     with pytest.raises(StageError, match=sentence):
         decode_wav(content, "clip")
+
+
+def test_two_channels_become_their_mean() -> None:
+    left_right = np.array([100, 200, -5, -8, 32767, 32767], dtype=np.int16)
+    assert decode_wav(wav_bytes(left_right, channels=2), "clip")[0].tolist() == [150, -6, 32767]
+
+
+def test_other_sample_formats_are_converted() -> None:
+    eight_bits = np.array([0, 128, 255], dtype=np.uint8)
+    assert decode_wav(wav_bytes(eight_bits, width=1), "clip")[0].tolist() == [-32768, 0, 32512]
+
+
+def test_another_rate_is_converted_when_a_file_is_read(tmp_path: Path) -> None:
+    time_s = np.arange(8000) / 8000
+    tone = np.rint(9000 * np.sin(2 * np.pi * 440 * time_s)).astype(np.int16)
+    (tmp_path / "tone.wav").write_bytes(wav_bytes(tone, 8000))
+    expected = 9000 * np.sin(2 * np.pi * 440 * np.arange(16_000) / 16_000)
+    assert np.max(np.abs(read_wav(tmp_path / "tone.wav")[200:-200] - expected[200:-200])) < 20
+
+
+def test_rate_that_no_recorder_has_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "odd.wav").write_bytes(wav_bytes(PCM, 11))
+    with pytest.raises(StageError, match="odd.wav: 11 Hz, needed 16000 Hz or 4000 to 192000 Hz"):
+        read_wav(tmp_path / "odd.wav")
 
 
 def slow_resampled(samples: np.ndarray, from_hz: int, to_hz: int) -> np.ndarray:

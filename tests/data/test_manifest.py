@@ -24,8 +24,16 @@ def test_every_keyword_data_set_has_the_same_twelve_classes_in_the_same_order(na
 
 
 def test_all_manifests_in_the_folder_can_be_read() -> None:
-    assert manifest_names() == ("builtin_keywords", "speech_commands_v0.01", "speech_commands_v0.02")
-    assert [load_manifest(name).archive is None for name in manifest_names()] == [True, False, False]
+    assert {name: len(load_manifest(name).archives) for name in manifest_names()} == {
+        "builtin_images": 0,
+        "builtin_keywords": 0,
+        "cifar10": 1,
+        "imagenet": 0,
+        "speech_commands_v0.01": 1,
+        "speech_commands_v0.02": 1,
+        "visual_wake_words": 3,
+    }
+    assert [name for name in manifest_names() if load_manifest(name).mirror] == ["cifar10"]
 
 
 def test_builtin_corpus_has_enough_voices_and_no_timbre_in_two_splits() -> None:
@@ -65,12 +73,14 @@ def test_a_timbre_in_two_splits_is_refused(tmp_path: Path) -> None:
 
 
 def test_broken_sha256_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(StageError, match=r"mine\.yaml: archive\.sha256: "):
-        load_manifest("mine", changed(tmp_path, archive={"url": "http://localhost/x.tar.gz", "sha256": "12"}))
+    with pytest.raises(StageError, match=r"mine\.yaml: archives\.0\.sha256: "):
+        load_manifest("mine", changed(tmp_path, archives=[{"url": "http://localhost/x.tar.gz", "sha256": "12"}]))
 
 
 def test_missing_manifest_names_those_there_are() -> None:
-    with pytest.raises(StageError, match="no_such: no such data set, needed one of: builtin_keywords, speech_comm"):
+    with pytest.raises(
+        StageError, match="no_such: no such data set, needed one of: builtin_images, builtin_keywords, cifar10"
+    ):
         load_manifest("no_such")
 
 

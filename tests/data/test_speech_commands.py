@@ -106,9 +106,28 @@ def test_missing_folder_is_refused(tmp_path: Path) -> None:
     assert "no such folder, needed a copy of speech_commands_v0.01" in refused(tmp_path / "nowhere")
 
 
-def test_another_version_is_refused(root: Path) -> None:
+@pytest.mark.parametrize("inner", ["", NAME])
+def test_a_copy_of_the_other_version_is_recognised_and_the_source_says_so(root: Path, inner: str) -> None:
+    corpus = speech_commands_corpus("speech_commands_v0.02", root / inner, copies=1, seed=1)
+    assert corpus.source == (
+        "speech_commands_v0.01, local copy of 330 clips (in place of speech_commands_v0.02, which data.source names)"
+    )
+    assert np.bincount(corpus.splits["test"].labels).tolist() == [3] * 12
+
+
+def test_a_copy_of_neither_version_is_refused(root: Path) -> None:
+    (root / NAME / "wow").rename(root / "wow")
     sentence = refused(root / NAME, "speech_commands_v0.02")
-    assert "['backward', 'follow', 'forward', 'learn', 'visual'] missing for speech_commands_v0.02" in sentence
+    assert "['backward', 'follow', 'forward', 'learn', 'visual', 'wow'] missing for speech_commands_v0.02" in sentence
+
+
+def test_no_speaker_is_in_two_splits_and_every_listed_clip_is_in_its_split(root: Path) -> None:
+    splits = speech_commands_corpus(NAME, root, copies=1, seed=1).splits
+    heard = [{name.partition("/")[2].partition("_")[0] for name in splits[split].clips.names} for split in SPLITS]
+    assert heard == [set(TRAIN), set(VALIDATION), set(TEST)]
+    for split, file in (("validation", "validation_list.txt"), ("test", "testing_list.txt")):
+        listed = (root / NAME / file).read_text().split()
+        assert sorted(splits[split].clips.names) == sorted(listed)
 
 
 def test_word_that_does_not_belong_is_refused(root: Path) -> None:
@@ -151,8 +170,7 @@ def test_noise_shorter_than_a_second_is_refused(root: Path) -> None:
 @pytest.mark.parametrize(
     ("samples", "rate_hz", "channels", "sentence"),
     [
-        (np.ones(8000), 8000, 1, "8000 Hz, needed 16000 Hz"),
-        (np.ones(8000), 16_000, 2, "2 channels, 16 bits, needed mono 16-bit PCM"),
+        (np.ones(8000), 800, 1, "800 Hz, needed 16000 Hz"),
         (np.ones(0), 16_000, 1, "no samples, needed up to one second"),
     ],
 )
@@ -163,6 +181,22 @@ def test_bad_clip_is_refused_by_name(
     found = refused(root)
     assert "c002_nohash_0.wav" in found
     assert sentence in found
+
+
+def test_clip_that_was_cut_off_is_refused_by_name(root: Path) -> None:
+    path = root / NAME / "yes" / "c002_nohash_0.wav"
+    path.write_bytes(path.read_bytes()[:9000])
+    assert "c002_nohash_0.wav: WAV cut off, 8956 bytes of audio where its header tells 16000" in refused(root)
+
+
+def test_stereo_at_another_rate_is_repaired(root: Path) -> None:
+    time_s = np.arange(8000) / 8000
+    tone = np.rint(9000 * np.sin(2 * np.pi * 440 * time_s))
+    stereo = np.stack([1.5 * tone, 0.5 * tone], axis=1).ravel()
+    write_wav(root / NAME / "down" / "c000_nohash_0.wav", stereo, 8000, 2)
+    heard = next(speech_commands_corpus(NAME, root, copies=1, seed=1).batches("test", 1))[0]
+    expected = 9000 * np.sin(2 * np.pi * 440 * np.arange(16_000) / 16_000)
+    assert np.max(np.abs(heard[200:-200] - expected[200:-200])) < 20
 
 
 def test_empty_file_is_refused_by_name(root: Path) -> None:

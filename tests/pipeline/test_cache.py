@@ -49,6 +49,18 @@ def test_each_ingredient_makes_its_step_run_and_undoing_it_does_not(toy, file, o
     assert toy.executed() == []
 
 
+def test_a_module_that_the_configuration_names_is_an_ingredient(toy):
+    (toy.root / "toy_recipe.py").write_text("PACE = 'slow'")
+    named = "    bag: Bytes = 1000\n\n    @property\n    def source_modules(self):\n        return ('toy_recipe',)\n"
+    toy.edit("toy_grow.py", "    bag: Bytes = 1000\n", named)
+    toy.run("run", "bread")
+    toy.executed()
+    (toy.root / "toy_recipe.py").write_text("PACE = 'fast'")
+    assert "code.toy_recipe: " in toy.run("why", "bread", "grow").stdout
+    toy.run("run", "bread")
+    assert toy.executed() == ["grow"]
+
+
 def test_a_declared_source_file_is_an_ingredient(toy):
     (toy.root / "recipe.txt").write_text("slow")
     toy.edit("toy_grow.py", '@stage("grow",', '@stage("grow", sources=("recipe.txt",),')

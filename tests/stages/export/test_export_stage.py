@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import csv
+import importlib.util
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
+import torch
 
 from pipeline.errors import StageError
 from pipeline.stage import Checkpoint, read_json
 from stages.export.evaluation import TestSplit, golden_inputs, measured_accuracy
 from stages.export.planned_model import PlannedModel, plan_record, planned_model, verify
+from stages.export.quantise import int8_graph
 from stages.export.stage import ExportConfig, Exported, run
 from stages.graph.graph import Graph
+from stages.graph.int8_reference import run_graph
 from stages.graph.tflite_reader import read_offline_offsets, read_tflite
 from stages.graph.tflite_writer import write_tflite
 from stages.graph.tflm import arena_head_bytes, run_tflm
+from stages.qat.fake_quant import FakeQuantNetwork
 from stages.qat.stage import QatConfig
 from stages.qat.stage import run as run_qat
 from tests.stages.graph.int8_graphs import random_inputs, residual_network
+from tests.stages.qat.float_graphs import FloatBuilder
 from tests.stages.qat.small_task import CLASSES, Quiet, SmallTask, small_task
 
 
@@ -37,9 +45,18 @@ def qat_network(task: SmallTask, tmp_path_factory: pytest.TempPathFactory) -> Pa
     return run_qat.function(*files, config=config, out_dir=folder, progress=Quiet(), checkpoint=checkpoint).qat_network
 
 
-def export(task: SmallTask, qat_network: Path, out_dir: Path) -> Exported:
-    config = ExportConfig(golden_samples=10)
-    return run.function(task.features, task.dataset, qat_network, config=config, out_dir=out_dir, progress=Quiet())
+def export(task: SmallTask, qat_network: Path, out_dir: Path, exporter: Literal["own", "litert"] = "own") -> Exported:
+    config = ExportConfig(golden_samples=10, exporter=exporter)
+    return run.function(
+        task.features,
+        task.dataset,
+        task.network,
+        task.architecture,
+        qat_network,
+        config=config,
+        out_dir=out_dir,
+        progress=Quiet(),
+    )
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +85,10 @@ def test_the_accuracy_is_what_the_runtime_reaches(exported: Exported, task: Smal
     assert accuracy["n"] == 240
     assert accuracy["accuracy_int8"] == pytest.approx((chosen == y).mean())
     assert accuracy["accuracy_int8"] > 0.9
-    assert accuracy["agreement_fake_quant"] >= 0.99
+    # Every rounding of the fake-quant network is the device's own, so that nothing is left to chance.
+    assert accuracy["agreement_fake_quant"] == 1.0
+    assert accuracy["gap_points"] == 0.0 and accuracy["warning"] == ""
+    assert accuracy["litert"] is None
     assert np.sum(accuracy["confusion"]) == 240
     assert np.trace(np.array(accuracy["confusion"])) == round(accuracy["accuracy_int8"] * 240)
     assert set(accuracy["per_class"]) == {f"class {number}" for number in range(CLASSES)}
@@ -93,8 +113,68 @@ def test_the_same_inputs_give_the_same_bytes(
     exported: Exported, task: SmallTask, qat_network: Path, tmp_path: Path
 ) -> None:
     again = export(task, qat_network, tmp_path)
-    for name in ("model", "plan", "accuracy", "golden"):
+    for name in ("model", "plan", "accuracy", "layer_error", "golden"):
         assert getattr(again, name).read_bytes() == getattr(exported, name).read_bytes(), name
+
+
+def test_every_op_has_its_error_in_a_table(exported: Exported) -> None:
+    with exported.layer_error.open() as file:
+        rows = list(csv.DictReader(file))
+    graph = read_tflite(exported.model)
+    assert [(row["op"], row["name"]) for row in rows] == [(op.kind, op.name) for op in graph.ops]
+    assert list(rows[0])[:5] == ["index", "op", "name", "sqnr_db", "own_sqnr_db"]
+    # An int8 grid with little clipping has some 40 dB; what comes later brings the noise of all before along.
+    assert 30 < float(rows[0]["sqnr_db"]) < 60 and rows[0]["sqnr_db"] == rows[0]["own_sqnr_db"]
+    assert all(0 < float(row["sqnr_db"]) < 60 for row in rows)
+    reshape = next(row for row in rows if row["op"] == "RESHAPE")
+    assert reshape["own_sqnr_db"] == ""  # it adds no error at all
+
+
+def test_a_gap_to_the_fake_quant_network_is_reported_with_a_warning() -> None:
+    graph = residual_network(0)
+    inputs = random_inputs(graph, 50)
+    chosen = run_graph(graph, inputs)[graph.outputs[0]].reshape(len(inputs), -1).argmax(1)
+    classes = [str(number) for number in range(graph.tensors[graph.outputs[0]].shape[-1])]
+    found = measured_accuracy(graph, TestSplit(inputs, chosen), classes, chosen, (chosen + 1) % len(classes))
+    assert found.gap_points == 100.0
+    assert "differs by +100.00 points from the fake-quant network's, expected within 0.2" in found.warning
+    assert "layer_error.csv" in found.warning
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("litert_torch") is not None,
+    reason="litert-torch is installed here; to enable, use an environment without it",
+)
+def test_the_second_exporter_names_its_extra(task: SmallTask, qat_network: Path, tmp_path: Path) -> None:
+    with pytest.raises(StageError, match=r"pip install 'tinyml-pipeline\[litert\]'"):
+        export(task, qat_network, tmp_path, "litert")
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("litert_torch") is None,
+    reason="needs litert-torch; to enable: pip install torch==2.13.0 'tinyml-pipeline[litert]'",
+)
+@pytest.mark.slow
+def test_the_second_exporter_agrees_on_the_float_network(
+    exported: Exported, task: SmallTask, qat_network: Path, tmp_path: Path
+) -> None:
+    checked = export(task, qat_network, tmp_path, "litert")
+    found = read_json(checked.accuracy)["litert"]
+    assert found["n"] == 16
+    assert found["max_abs_difference"] < 1e-4 * found["largest_output"]
+    assert checked.model.read_bytes() == exported.model.read_bytes()
+
+
+def test_a_softmax_that_would_end_the_runtime_is_refused() -> None:
+    builder = FloatBuilder(0, 4, 4, 1)
+    fake = FakeQuantNetwork(builder.graph(builder.fully_connected(builder.reshape(0, 16), 1000)))
+    with torch.no_grad():
+        for parameter in fake.parameters():
+            parameter *= 1e-3  # a thousand scores that are all alike
+    fake.calibrate(torch.ones(4, 1, 4, 4))
+    model = planned_model(int8_graph(fake.quantised_graph()), "test")
+    with pytest.raises(StageError, match=r"SOFTMAX .*: the scores of 1000 classes are so alike that .* aborts"):
+        verify(model, np.full((1, 4, 4, 1), 127, np.int8))
 
 
 def with_bias_changed(graph: Graph, number: int) -> Graph:

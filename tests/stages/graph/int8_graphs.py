@@ -10,6 +10,7 @@ import numpy as np
 
 from stages.graph.graph import (
     ActivationOptions,
+    ConcatOptions,
     ConvOptions,
     Graph,
     NoOptions,
@@ -86,6 +87,47 @@ class Int8Builder:
         target = self._add(Tensor(f"paddings{len(self.tensors)}", amounts.shape, "int32", data=amounts))
         return self._like(self._emit("PAD", (x, target), tuple(map(int, shape)), 1.0, NoOptions()), x)
 
+    def constant(self, *shape: int) -> int:
+        """Random int8 values on a grid of their own."""
+        index = self._activation(shape, self._scale(0.001, 0.5))
+        values = self.rng.integers(-128, 128, shape, dtype=np.int8)
+        self.tensors[index] = replace(self.tensors[index], name=f"constant{index}", data=values)
+        return index
+
+    def concatenate(self, axis: int, *parts: int) -> int:
+        """Puts all parts on the grid of the first."""
+        shape = list(self.tensors[parts[0]].shape)
+        shape[axis] = sum(self.tensors[part].shape[axis] for part in parts)
+        for part in parts:
+            self._like(part, parts[0])
+        return self._like(self._emit("CONCATENATION", parts, tuple(shape), 1.0, ConcatOptions(axis)), parts[0])
+
+    def mean(self, x: int, axes: tuple[int, ...], *, keep: bool, same_grid: bool = False) -> int:
+        source = self.tensors[x].shape
+        over = {axis % len(source) for axis in axes}
+        kept = tuple(1 if axis in over else side for axis, side in enumerate(source))
+        shape = kept if keep else tuple(side for axis, side in enumerate(source) if axis not in over)
+        target = self._add(Tensor(f"axes{len(self.tensors)}", (len(axes),), "int32", data=np.array(axes, np.int32)))
+        result = self._emit("MEAN", (x, target), shape, self._scale_of(x) * self._scale(0.1, 3), NoOptions())
+        return self._like(result, x) if same_grid else result
+
+    def unary(self, kind: str, x: int, scale: float | None = None) -> int:
+        """RELU, RELU6, LOGISTIC, HARD_SWISH, QUANTIZE, DEQUANTIZE."""
+        result = self._emit(kind, (x,), self.tensors[x].shape, scale or self._scale_of(x), NoOptions())
+        if kind == "LOGISTIC":
+            self.tensors[result] = replace(self.tensors[result], quantisation=Quantisation((1 / 256,), (-128,)))
+        if kind == "DEQUANTIZE":
+            self.tensors[result] = replace(self.tensors[result], dtype="float32", quantisation=None)
+        return result
+
+    def float_input(self, *shape: int) -> int:
+        self.inputs.append(self._add(Tensor(f"input{len(self.tensors)}", (1, *shape), "float32")))
+        return self.inputs[-1]
+
+    def set_grid(self, index: int, scale: float, zero_point: int) -> None:
+        grid = Quantisation((float(np.float32(scale)),), (zero_point,))
+        self.tensors[index] = replace(self.tensors[index], quantisation=grid)
+
     def graph(self, *outputs: int) -> Graph:
         return Graph(tuple(self.tensors), tuple(self.ops), tuple(self.inputs), outputs)
 
@@ -147,6 +189,8 @@ class Int8Builder:
 def random_inputs(graph: Graph, count: int, seed: int = 0) -> np.ndarray:
     """Random inputs, then the two extreme ones."""
     shape = graph.tensors[graph.inputs[0]].shape[1:]
+    if graph.tensors[graph.inputs[0]].dtype == "float32":
+        return np.random.default_rng(seed).normal(0, 3, (count, *shape)).astype(np.float32)
     inside = np.random.default_rng(seed).integers(-128, 128, (count, *shape), dtype=np.int8)
     return np.concatenate([inside, np.full((1, *shape), -128, np.int8), np.full((1, *shape), 127, np.int8)])
 

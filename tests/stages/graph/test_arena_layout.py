@@ -23,7 +23,7 @@ def random_graph(seed: int, ops: int) -> Graph:
     made: list[Op] = []
     for number in range(ops):
         first = int(rng.integers(max(0, len(tensors) - 4), len(tensors)))
-        kind = str(rng.choice(["CONV_2D", "CONV_2D", "ADD", "RESHAPE", "MUL"]))
+        kind = str(rng.choice(["CONV_2D", "CONV_2D", "ADD", "RESHAPE", "MUL", "RELU"]))
         same = [i for i, t in enumerate(tensors) if t.shape == tensors[first].shape]
         inputs = (first, int(rng.choice(same))) if kind in ("ADD", "MUL") else (first,)
         shape = (1, int(rng.integers(1, 40)) * 8) if kind == "CONV_2D" else tensors[first].shape
@@ -82,7 +82,7 @@ def simulated_contents_survive(graph: Graph, offsets: tuple[int, ...]) -> None:
             check(tensor)
         # A reshape hands on its input's bytes; everything else writes new ones, byte for byte after reading them.
         in_place = {offsets[tensor] for tensor in op.inputs} & {offsets[op.outputs[0]]}
-        if op.kind not in ("ADD", "RESHAPE"):
+        if op.kind not in ("ADD", "MUL", "RELU", "RESHAPE"):
             assert not in_place, f"{op.kind} cannot work in place"
         write(op.outputs[0], stands_for[op.inputs[0]] if op.kind == "RESHAPE" else number)
         for tensor in graph.activations_of(op):  # reading goes on while the op writes, unless it works in place

@@ -9,79 +9,14 @@ from torch import nn
 
 from pipeline.errors import StageError
 from stages.graph.from_torch import graph_from_torch, trace
-from stages.graph.graph import ActivationOptions, ConvOptions, Graph, PoolOptions
+from stages.graph.graph import ActivationOptions, ConcatOptions, ConvOptions
 from stages.graph.padding import same_pads
 from stages.nets.config import NetworkConfig
 from stages.nets.registry import build
+from tests.stages.graph.float_evaluation import evaluated
 
 SHAPE = (9, 6, 2)
-
-
-def evaluated(graph: Graph, x: np.ndarray) -> np.ndarray:
-    """The slow and obvious interpreter: every op as its definition says, one output element at a time."""
-    values = {index: tensor.data for index, tensor in enumerate(graph.tensors) if tensor.data is not None}
-    values[graph.inputs[0]] = x
-    for op in graph.ops:
-        operands = [values[index] for index in op.inputs]
-        if op.kind in ("CONV_2D", "DEPTHWISE_CONV_2D"):
-            result = _convolution(op.kind, *operands, op.options)
-        elif op.kind in ("AVERAGE_POOL_2D", "MAX_POOL_2D"):
-            result = _pool(np.mean if op.kind == "AVERAGE_POOL_2D" else np.max, operands[0], op.options)
-        elif op.kind == "FULLY_CONNECTED":
-            result = operands[0] @ operands[1].T + operands[2]
-        elif op.kind == "ADD":
-            result = operands[0] + operands[1]
-        elif op.kind == "RESHAPE":
-            result = operands[0].reshape(operands[1])
-        elif op.kind == "SOFTMAX":
-            result = np.exp(operands[0]) / np.exp(operands[0]).sum()
-        else:
-            raise AssertionError(op.kind)
-        activation = getattr(op.options, "activation", "none")
-        values[op.outputs[0]] = {"none": result, "relu": np.maximum(result, 0), "relu6": np.clip(result, 0, 6)}[
-            activation
-        ]
-        assert values[op.outputs[0]].shape == graph.tensors[op.outputs[0]].shape, op.name
-    return values[graph.outputs[0]]
-
-
-def _windows(x, kernel, options, dilation=(1, 1)):
-    pads = same_pads(x.shape[1:3], kernel, options.stride, dilation) if options.padding == "same" else (0, 0, 0, 0)
-    reach = [(taps - 1) * spread + 1 for taps, spread in zip(kernel, dilation, strict=True)]
-    rows = (x.shape[1] + pads[0] + pads[1] - reach[0]) // options.stride[0] + 1
-    columns = (x.shape[2] + pads[2] + pads[3] - reach[1]) // options.stride[1] + 1
-    for row in range(rows):
-        for column in range(columns):
-            taps = []
-            for down in range(kernel[0]):
-                for right in range(kernel[1]):
-                    y = row * options.stride[0] - pads[0] + down * dilation[0]
-                    z = column * options.stride[1] - pads[2] + right * dilation[1]
-                    if 0 <= y < x.shape[1] and 0 <= z < x.shape[2]:
-                        taps.append((down, right, x[0, y, z]))
-            yield row, column, rows, columns, taps
-
-
-def _convolution(kind, x, filters, bias, options: ConvOptions):
-    result = None
-    for row, column, rows, columns, taps in _windows(x, filters.shape[1:3], options, options.dilation):
-        if result is None:
-            result = np.tile(bias.astype(np.float64), (1, rows, columns, 1))
-        for down, right, pixel in taps:
-            if kind == "CONV_2D":
-                result[0, row, column] += filters[:, down, right, :] @ pixel
-            else:
-                result[0, row, column] += filters[0, down, right] * np.repeat(pixel, options.depth_multiplier)
-    return result
-
-
-def _pool(reduce, x, options: PoolOptions):
-    result = None
-    for row, column, rows, columns, taps in _windows(x, options.filter, options):
-        if result is None:
-            result = np.zeros((1, rows, columns, x.shape[3]))
-        result[0, row, column] = reduce([pixel for _, _, pixel in taps], axis=0)
-    return result
+DSCNN = NetworkConfig(width=5, blocks=2, input_shape=SHAPE, classes=4)
 
 
 def agitated(net: nn.Module) -> nn.Module:
@@ -121,6 +56,27 @@ class Residual(nn.Module):
         return self.classifier(torch.relu(self.norm(self.hidden(torch.flatten(x, 1)))))
 
 
+class Gated(nn.Module):
+    """Squeeze-and-excitation, activations of their own, a concatenation, padding that is not 'same'."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(2, 4, 3, stride=2, padding=1), nn.BatchNorm2d(4), nn.Hardswish())
+        self.reduce, self.expand, self.gate = nn.Conv2d(4, 2, 1), nn.Conv2d(2, 4, 1), nn.Sigmoid()
+        self.wide = nn.Sequential(nn.Conv2d(4, 3, 1), nn.SiLU())
+        self.rectified = nn.Sequential(nn.Conv2d(4, 5, 1), nn.ReLU())
+        self.pool = nn.MaxPool2d(3, 2, padding=1)
+        self.average = nn.AvgPool2d(3, 2, padding=1)
+        self.classifier = nn.Linear(8 * 2 * 1, 3)
+
+    def forward(self, x):
+        x = self.stem(x)
+        x = x * self.gate(self.expand(torch.relu(self.reduce(x.mean((2, 3), keepdim=True)))))
+        x = torch.relu(x) + torch.nn.functional.relu6(x)
+        x = torch.cat([self.average(self.wide(x)), self.pool(self.rectified(x))], 1)
+        return self.classifier(torch.flatten(self.pool(torch.relu(x)), 1))
+
+
 class MeanHead(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -132,9 +88,10 @@ class MeanHead(nn.Module):
 
 
 NETS = {
-    "dscnn": lambda: build(NetworkConfig(width=5, blocks=2), SHAPE, 4),
-    "dscnn_pruned": lambda: build(NetworkConfig(width=5, blocks=2), SHAPE, 4, widths=(2, 3, 5)),
+    "dscnn": lambda: build(DSCNN),
+    "dscnn_pruned": lambda: build(DSCNN, widths=(2, 3, 5)),
     "residual": Residual,
+    "gated": Gated,
     "mean": MeanHead,
 }
 
@@ -211,10 +168,13 @@ class Wrapped(nn.Module):
     "layer, sentence",
     [
         (nn.GELU(), r"odd \(GELU\): no such layer is supported"),
-        (nn.Conv2d(2, 2, 4, padding=1), r"odd \(Conv2d\): padding .* \(1, 1, 1, 1\), needed \(1, 2, 1, 2\)"),
+        (nn.Hardsigmoid(), r"odd \(Hardsigmoid\): no such layer is supported; rewrite it with .*Sigmoid"),
+        (nn.Conv2d(2, 2, 3, padding=1, padding_mode="reflect"), "padding mode 'reflect', needed 'zeros'"),
         (nn.Conv2d(4, 4, 1, groups=2), "2 groups, needed 1 or one per input channel"),
         (nn.AdaptiveAvgPool2d(2), "output size 2, needed 1"),
-        (nn.AvgPool2d(3, padding=1), "zeros that count in the average"),
+        (nn.AvgPool2d(2, padding=1, count_include_pad=False), "padding .* which is neither 'same' nor zeros"),
+        (nn.MaxPool2d(2, padding=1), "padding .* which is neither 'same' nor zeros"),
+        (nn.MaxPool2d(2, ceil_mode=True), "ceil mode"),
     ],
 )
 def test_a_layer_that_cannot_be_expressed_is_refused_by_its_path(layer, sentence):
@@ -231,7 +191,6 @@ def test_a_layer_that_cannot_be_expressed_is_refused_by_its_path(layer, sentence
         ("conv relu norm", r"norm \(BatchNorm2d\): not directly behind"),
         ("conv norm norm", r"norm \(BatchNorm2d\): not directly behind"),
         ("conv pad norm", r"norm \(BatchNorm2d\): not directly behind"),
-        ("conv relu relu", r"relu \(ReLU\): not directly behind an op that can take an activation"),
         ("norm conv", r"norm \(BatchNorm2d\): not directly behind"),
     ],
 )
@@ -251,7 +210,7 @@ def test_what_cannot_be_folded_is_refused(order, sentence):
         graph_from_torch(Ordered(), SHAPE)
 
 
-def test_a_value_with_two_readers_is_not_fused_even_behind_a_dropout():
+def test_a_value_with_two_readers_keeps_its_activation_apart_even_behind_a_dropout():
     class Forked(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -261,8 +220,52 @@ def test_a_value_with_two_readers_is_not_fused_even_behind_a_dropout():
             x = self.conv(x)
             return x + self.relu(self.dropout(x))
 
-    with pytest.raises(StageError, match=r"relu \(ReLU\): its input is also read elsewhere"):
-        graph_from_torch(Forked(), SHAPE)
+    graph = graph_from_torch(Forked(), SHAPE, softmax=False)
+    assert [op.kind for op in graph.ops] == ["CONV_2D", "RELU", "ADD"]
+    assert graph.ops[0].options.activation == "none"
+
+
+def test_what_has_no_fused_form_becomes_an_op_of_its_own():
+    graph = graph_from_torch(Gated(), SHAPE, softmax=False)
+    assert [(op.kind, op.name) for op in graph.ops] == [
+        ("PAD", "stem.0.pad"),
+        ("CONV_2D", "stem.0"),
+        ("HARD_SWISH", "stem.2"),
+        ("AVERAGE_POOL_2D", "mean"),
+        ("CONV_2D", "reduce"),
+        ("CONV_2D", "expand"),
+        ("LOGISTIC", "gate"),
+        ("MUL", "mul"),
+        ("RELU", "relu_1"),
+        ("RELU6", "relu6"),
+        ("ADD", "add"),
+        ("CONV_2D", "wide.0"),
+        ("LOGISTIC", "wide.1.logistic"),
+        ("MUL", "wide.1"),
+        ("PAD", "average.pad"),
+        ("AVERAGE_POOL_2D", "average"),
+        ("CONV_2D", "rectified.0"),
+        ("MAX_POOL_2D", "pool"),
+        ("CONCATENATION", "cat"),
+        ("RELU", "relu_2"),
+        ("PAD", "pool.pad"),
+        ("MAX_POOL_2D", "pool"),
+        ("RESHAPE", "flatten.reshape"),
+        ("FULLY_CONNECTED", "classifier"),
+    ]
+    paddings = graph.tensors[graph.ops[0].inputs[1]]
+    assert paddings.dtype == "int32" and paddings.data.tolist() == [[0, 0], [1, 1], [1, 1], [0, 0]]
+    by_name = {op.name: op for op in graph.ops}
+    assert by_name["cat"].options == ConcatOptions(3)
+    assert [graph.tensors[index].shape for index in by_name["mul"].inputs] == [(1, 5, 3, 4), (1, 1, 1, 4)]
+
+
+def test_a_gate_has_the_channels_of_its_map_and_a_concatenation_keeps_all():
+    graph = graph_from_torch(Gated(), SHAPE)
+    groups = {op.name: graph.tensors[op.outputs[0]].group for op in graph.ops}
+    assert groups["stem.0"] == groups["stem.2"] == groups["expand"] == groups["gate"] == groups["add"] == 0
+    assert groups["reduce"] == 1
+    assert groups["wide.0"] is groups["wide.1"] is groups["rectified.0"] is groups["cat"] is None
 
 
 def test_a_forward_that_cannot_be_traced_is_refused():

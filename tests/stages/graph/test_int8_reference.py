@@ -211,7 +211,9 @@ def test_a_multiplier_is_the_nearest_of_its_form(factor: float) -> None:
 
 def test_exp_and_reciprocal_are_close_to_the_real_functions() -> None:
     x = -np.arange(0, 32 << 26, 7_654_321)
-    np.testing.assert_allclose(fp.exp_of_negative(x) / 2**31, np.exp(x / 2**26), atol=1e-7)
+    np.testing.assert_allclose(fp.exp_of_negative(x, 5) / 2**31, np.exp(x / 2**26), atol=1e-7)
+    np.testing.assert_allclose(fp.exp_of_negative(x, 4) / 2**31, np.exp(x / 2**27), atol=1e-7)
+    np.testing.assert_allclose(fp.logistic(x, 4) / 2**31, 1 / (1 + np.exp(-x / 2**27)), atol=1e-7)
     sums = np.array([1 << 19, (1 << 19) + 12345, 5 << 19, 100 << 19])
     inverse, bits = fp.reciprocal(sums, 12)
     np.testing.assert_allclose(inverse / 2.0**31 / 2.0**bits, 2.0**19 / sums, rtol=1e-6)

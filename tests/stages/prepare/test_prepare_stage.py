@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 from pydantic import ValidationError
 
 from pipeline.errors import StageError
@@ -83,7 +84,7 @@ def test_record_tells_where_the_data_came_from(tiny: Prepared) -> None:
     assert record["shapes"] == {"train": [48, 49, 10, 1], "validation": [12, 49, 10, 1], "test": [12, 49, 10, 1]}
     assert record["sample_rate_hz"] == 16_000
     assert len(record["feature_mean"]) == len(record["feature_std"]) == 10
-    assert len(record["waveforms_sha256"]) == 64
+    assert len(record["examples_sha256"]) == 64
     voices = [voice for split in record["speakers"].values() for voice in split]
     assert len(voices) == len(set(voices)) == 4
 
@@ -110,17 +111,48 @@ def test_front_end_settings_change_the_shape(tmp_path: Path) -> None:
 def test_progress_covers_speaking_and_featurising(tmp_path: Path) -> None:
     heard = Heard()
     run.function(config=PrepareConfig(), data=TINY, out_dir=tmp_path, progress=heard)
-    assert heard.phases == [[46, "clip", 46], [72, "clip", 72]]
+    assert heard.phases == [[46, "clip", 46], [72, "example", 72]]
 
 
-@pytest.mark.parametrize("source", ["speech_commands_v0.01", "speech_commands_v0.02"])
-def test_real_data_that_are_not_there_stop_the_step_with_one_sentence(tmp_path: Path, source: str) -> None:
+def test_data_that_cannot_be_downloaded_stop_the_step_with_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(StageError) as caught:
-        prepared(tmp_path, DataConfig(source=source))
+        prepared(tmp_path, DataConfig(source="imagenet"))
     sentence = str(caught.value)
-    assert sentence.startswith(f"prepare: {source} is not available (data.root is not set")
-    assert "--quick" in sentence and "--set data.root=FOLDER" in sentence and "\n" not in sentence
+    assert sentence.startswith("prepare: imagenet is not available (data.root is not set")
+    assert "--set data.root=FOLDER" in sentence and "\n" not in sentence
     assert list(tmp_path.iterdir()) == []
+
+
+def test_your_own_folder_needs_one_line(tmp_path: Path) -> None:
+    for label, name in enumerate(("cat", "dog")):
+        (tmp_path / "mine" / name).mkdir(parents=True)
+        for i in range(30):
+            Image.new("RGB", (20, 30), (100 * label, i, 0)).save(tmp_path / "mine" / name / f"{i}.png")
+    result = prepared(tmp_path / "out", DataConfig(source="folder", root=tmp_path / "mine", image_px=12))
+    record = json.loads(result.dataset.read_text())
+    assert record["source"] == "folder mine, 60 files, split by the hash of the file names"
+    assert record["classes"] == ["cat", "dog"] and record["features"] == {"image_px": 12}
+    assert np.load(result.features / "train_x.npy").shape[1:] == (12, 12, 3)
+    with pytest.raises(ValidationError, match="source folder needs root"):
+        DataConfig(source="folder")
+
+
+def test_builtin_pictures_are_prepared(tmp_path: Path) -> None:
+    data = DataConfig(source="builtin_images", per_class=10, image_px=16, augment="on_the_fly")
+    result = prepared(tmp_path, data)
+    assert json.loads(result.dataset.read_text())["shapes"]["train"] == [100, 16, 16, 3]
+    assert json.loads((result.features / "augmentation.json").read_text()) == {"kind": "pictures"}
+
+
+def test_waveforms_are_stored_for_augmentation_on_the_fly(tmp_path: Path) -> None:
+    result = prepared(tmp_path, TINY.model_copy(update={"augment": "on_the_fly"}))
+    waves = np.load(result.features / "train_wave.npy", mmap_mode="r")
+    labels, takes = np.load(result.features / "train_y.npy"), np.load(result.features / "train_takes.npy")
+    assert waves.dtype == np.int16 and waves.shape == (24, 16_000), "each clip once, whatever data.copies says"
+    silent = labels == 10
+    assert (takes[silent] == -1).all() and not waves[silent].any()
+    assert takes[~silent].tolist() == np.flatnonzero(~silent).tolist()
+    assert np.abs(waves[~silent]).max(axis=1).tolist() == [16_384] * int((~silent).sum()), "clips as they were spoken"
 
 
 def test_wrong_root_is_never_replaced_by_the_built_in_corpus(tmp_path: Path) -> None:
@@ -151,3 +183,50 @@ def test_importing_the_step_imports_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def coco(root: Path) -> None:
+    """Photos with one box each: of a person in every second, just above or just below the threshold in turn."""
+    for part, ids in (("train", range(1, 200)), ("val", range(500, 540))):
+        images, boxes = [], []
+        for i in ids:
+            (root / f"{part}2017").mkdir(parents=True, exist_ok=True)
+            Image.new("RGB", (100, 80), (i % 256, 0, 0)).save(root / f"{part}2017" / f"{i}.jpg")
+            images.append({"id": i, "file_name": f"{i}.jpg", "width": 100, "height": 80})
+            boxes.append({"image_id": i, "category_id": 1 + i % 2, "bbox": [0, 0, 10, 4.1 if i % 4 < 2 else 3.9]})
+        (root / "annotations").mkdir(exist_ok=True)
+        annotations = {
+            "images": images,
+            "annotations": boxes,
+            "categories": [{"id": 1, "name": "person"}, {"id": 2, "name": "dog"}],
+        }
+        (root / "annotations" / f"instances_{part}2017.json").write_text(json.dumps(annotations))
+
+
+@pytest.mark.parametrize("image_px", [50, 224])
+def test_visual_wake_words_runs_end_to_end_on_a_synthetic_coco(tmp_path: Path, image_px: int) -> None:
+    coco(tmp_path / "coco")
+    data = DataConfig(source="visual_wake_words", root=tmp_path / "coco", image_px=image_px)
+    result = prepared(tmp_path / "out", data)
+    record = json.loads(result.dataset.read_text())
+    assert sum(sum(counts.values()) for counts in record["counts"].values()) == 239
+    assert sum(counts["person"] for counts in record["counts"].values()) == sum(
+        i % 4 == 0 for i in (*range(1, 200), *range(500, 540))
+    )
+    for split in ("train", "validation", "test"):
+        x = np.load(result.features / f"{split}_x.npy", mmap_mode="r")
+        assert x.shape == (sum(record["counts"][split].values()), image_px, image_px, 3)
+
+
+def test_imagenet_runs_end_to_end_on_a_synthetic_folder(tmp_path: Path) -> None:
+    for label, wnid in enumerate(("n01", "n02")):
+        for part, count in (("train", 60), ("val", 5)):
+            (tmp_path / "net" / part / wnid).mkdir(parents=True)
+            for i in range(count):
+                Image.new("RGB", (70, 50), (100 * label, i, 0)).save(tmp_path / "net" / part / wnid / f"{i}.JPEG")
+    result = prepared(tmp_path / "out", DataConfig(source="imagenet", root=tmp_path / "net", image_px=32))
+    record = json.loads(result.dataset.read_text())
+    assert record["counts"]["test"] == {"n01": 5, "n02": 5}
+    x, y = np.load(result.features / "test_x.npy"), np.load(result.features / "test_y.npy")
+    red = x[:, 16, 16, 0] * record["feature_std"][0] + record["feature_mean"][0]
+    assert np.abs(red - 100 * y).max() < 3

@@ -21,7 +21,7 @@ from stages.nets.registry import load_architecture
 from stages.prune.config import PruneConfig
 from stages.prune.stage import run
 
-NETWORK = NetworkConfig(width=16, blocks=2)
+NETWORK = NetworkConfig(width=16, blocks=2, input_shape=(12, 6, 1), classes=3)
 BUDGET = BudgetConfig(peak_bytes="950B", size_bytes="1000B", macs="60K")
 QUICK = {"epochs": 8, "batch": 10, "update_every": 2, "start_step": 2, "rate": 4.0, "settle_updates": 1, "threads": 1}
 FILES = ("network.pt", "architecture.json", "trajectory.csv", "metrics.json")
@@ -73,13 +73,23 @@ def data(tmp_path_factory) -> Path:
     return folder
 
 
-def prune(data: Path, out_dir: Path, *, progress=None, checkpoint=None, budget=BUDGET, features=None, **settings):
+def prune(
+    data: Path,
+    out_dir: Path,
+    *,
+    progress=None,
+    checkpoint=None,
+    network=NETWORK,
+    budget=BUDGET,
+    features=None,
+    **settings,
+):
     out_dir.mkdir(parents=True, exist_ok=True)
     return run.function(
         features or data / "features",
         data / "dataset.json",
         config=PruneConfig(**(QUICK | settings)),
-        network=NETWORK,
+        network=network,
         budget=budget,
         out_dir=out_dir,
         progress=progress or Silent(),
@@ -121,7 +131,7 @@ def test_the_small_network_fits_and_has_learned(undisturbed, data):
 def _unpruned():
     from stages.nets.registry import build
 
-    return build(NETWORK, (12, 6, 1), 3)
+    return build(NETWORK)
 
 
 def test_the_trajectory_falls_to_the_budgets(undisturbed):
@@ -212,6 +222,25 @@ def test_progress_counts_epochs_and_tells_loss_and_accuracy(data, tmp_path):
     prune(data, tmp_path / "out", progress=progress)
     assert (progress.total, progress.unit, progress.done) == (8, "epoch", 8)
     assert progress.notes[-1].startswith("loss 0.") and progress.notes[-1].endswith(" %")
+
+
+@pytest.mark.parametrize(
+    ("network", "sentence"),
+    [
+        (NetworkConfig(classes=3), r"features are \(12, 6, 1\) .*, dscnn is made for \(49, 10, 1\)"),
+        (NetworkConfig(input_shape=(12, 6, 1)), "the data set has 3 classes, dscnn tells 12 apart"),
+    ],
+)
+def test_features_that_do_not_fit_the_network_are_refused(network, sentence, data, tmp_path):
+    with pytest.raises(StageError, match=sentence):
+        prune(data, tmp_path / "out", network=network)
+
+
+def test_a_budget_for_one_resource_leaves_the_others_alone(data, tmp_path):
+    prune(data, tmp_path / "out", budget=BudgetConfig(macs="60K"))
+    metrics = json.loads((tmp_path / "out" / "metrics.json").read_text())
+    assert metrics["budget"] == {"macs": 60_000} and metrics["fits"]
+    assert metrics["after"]["macs"] <= 60_000 < metrics["before"]["macs"]
 
 
 def test_a_budget_that_no_width_can_meet_is_a_config_error_with_the_smallest_figure(data, tmp_path):

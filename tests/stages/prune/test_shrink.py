@@ -8,11 +8,13 @@ import torch.nn.functional as F
 from torch import nn
 
 from pipeline.errors import StageError
+from stages.nets.channels import find_channels
 from stages.nets.config import NetworkConfig
+from stages.nets.narrowing import cut_tensors, narrowed
 from stages.nets.registry import build
-from stages.prune.channels import find_channels, saliences
+from stages.prune.channels import saliences
 from stages.prune.masks import explicit_forward, folded_forward, top_masks
-from stages.prune.shrink import carry_over_momentum, shrunk_tensors
+from stages.prune.shrink import carry_over_momentum, kept_channels
 
 SHAPE = (11, 6, 2)
 
@@ -41,18 +43,18 @@ class Residual(nn.Module):
 
 
 def dscnn(widths=None) -> nn.Module:
-    return build(NetworkConfig(width=8, blocks=2), SHAPE, 3, widths)
+    return build(NetworkConfig(width=8, blocks=2, input_shape=SHAPE, classes=3), widths)
 
 
 CASES = {
-    "dscnn": (dscnn, lambda widths: dscnn(tuple(widths)), (5, 3, 4)),
+    "dscnn": (dscnn, dscnn, (5, 3, 4)),
     "residual": (Residual, lambda widths: Residual(*widths), (4, 5, 3, 2)),
 }
 
 
 @pytest.fixture(params=CASES)
 def case(request):
-    """A network after a few steps of training, its masks, and the same one built small (weights not yet copied)."""
+    """A network after a few steps of training, its masks, and the same one cut to them."""
     make, make_small, widths = CASES[request.param]
     torch.manual_seed(1)
     net = make().double()
@@ -63,12 +65,16 @@ def case(request):
         optimiser.step()
     channels = find_channels(net, SHAPE)
     masks = top_masks(saliences(net, channels), widths)
-    return net, optimiser, channels, masks, make_small(widths).double()
+    small = narrowed(net, channels, kept_channels(masks))
+    built_small = make_small(widths).state_dict()
+    assert {name: tensor.shape for name, tensor in small.state_dict().items()} == {
+        name: tensor.shape for name, tensor in built_small.items()
+    }
+    return net, optimiser, channels, masks, small
 
 
 def test_shrinking_changes_no_output(case):
     net, _, channels, masks, small = case
-    small.load_state_dict(shrunk_tensors(channels, masks, net.state_dict()))
     x = torch.randn(16, 2, 11, 6).double()
     net.eval(), small.eval()
     with torch.no_grad():
@@ -80,9 +86,8 @@ def test_shrinking_changes_no_output(case):
 
 def test_training_goes_on_as_if_nothing_had_been_cut(case):
     net, optimiser, channels, masks, small = case
-    small.load_state_dict(shrunk_tensors(channels, masks, net.state_dict()))
     small_optimiser = torch.optim.SGD(small.parameters(), 0.05, momentum=0.9, nesterov=True, weight_decay=1e-3)
-    carry_over_momentum(channels, masks, (net, optimiser), (small, small_optimiser))
+    carry_over_momentum(channels, kept_channels(masks), (net, optimiser), (small, small_optimiser))
     net.train(), small.train()
     for _ in range(3):
         x, y = torch.randn(8, 2, 11, 6).double(), torch.randint(0, 3, (8,))
@@ -93,7 +98,7 @@ def test_training_goes_on_as_if_nothing_had_been_cut(case):
             steps.zero_grad()
             F.cross_entropy(forward(x), y).backward()
             steps.step()
-    expected = shrunk_tensors(channels, masks, net.state_dict())
+    expected = cut_tensors(channels, kept_channels(masks), net.state_dict())
     for name, tensor in small.state_dict().items():
         assert torch.allclose(tensor.double(), expected[name].double(), atol=1e-12), name
 
@@ -129,6 +134,25 @@ def test_salience_is_the_largest_gamma_of_the_group_and_the_norm_of_a_linear_lay
     found = saliences(net, channels)
     assert found[0].tolist() == [2.0, 3.0, 0.0, 0.5, 0.25, 1.0]
     assert found[3].tolist() == pytest.approx([0.5 * 40**0.5] * 7)
+
+
+def test_a_gate_is_neither_masked_nor_salient_beside_the_map_that_it_multiplies():
+    net = build(NetworkConfig(name="efficientnet_b0", input_shape=(32, 32, 3), width_multiplier=0.25))
+    channels = find_channels(net, (32, 32, 3))
+    block = {
+        layer.weight.removeprefix("blocks.1."): layer
+        for layer in channels.layers
+        if layer.weight.startswith("blocks.1.")
+    }
+    assert {name: layer.masked for name, layer in block.items()} == {
+        "expand.conv": False,  # a Hardswish lies between it and the depthwise convolution
+        "depthwise.conv": True,
+        "excite.reduce": True,
+        "excite.expand": False,
+        "project.conv": True,
+    }
+    net.get_submodule("blocks.1.excite.expand").weight.data.fill_(100.0)
+    assert float(saliences(net, channels)[block["depthwise.conv"].group_out].max()) == 1.0
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from stages.nets.channels import find_channels
 from stages.nets.config import BudgetConfig, NetworkConfig
 from stages.nets.registry import build
-from stages.prune.channels import find_channels
 from stages.prune.config import PruneConfig
 from stages.prune.masks import explicit_forward
 from stages.prune.width_update import WidthUpdate, exceeded, multiplier_gradient

@@ -39,8 +39,8 @@ class SmallTask:
 
 def lively_network(seed: int, widths: tuple[int, ...] = (12, 16, 14)) -> tuple[Architecture, nn.Module]:
     """A DS-CNN with random weights, and with batch statistics that are not those of a new network."""
-    config = NetworkConfig(width=max(widths), blocks=len(widths) - 1)
-    architecture = Architecture(network=config, widths=widths, input_shape=INPUT_SHAPE, classes=CLASSES)
+    config = NetworkConfig(width=max(widths), blocks=len(widths) - 1, input_shape=INPUT_SHAPE, classes=CLASSES)
+    architecture = Architecture(network=config, widths=widths)
     torch.manual_seed(seed)
     network = architecture.build()
     for module in network.modules():

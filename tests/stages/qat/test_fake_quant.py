@@ -8,8 +8,13 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from pipeline.errors import StageError
+from stages.graph.float_reference import run_float
 from stages.graph.from_torch import graph_from_torch
-from stages.qat.fake_quant import FakeQuantNetwork, calibrated_grid
+from stages.graph.graph import ConvOptions
+from stages.qat.fake_quant import FakeQuantNetwork
+from stages.qat.grids import calibrated_grid
+from tests.stages.qat.float_graphs import GRAPHS, FloatBuilder
 from tests.stages.qat.small_task import INPUT_SHAPE, lively_network
 
 
@@ -169,3 +174,88 @@ def test_relu6_is_clipped_at_six() -> None:
     scale, zero_point = calibrated_grid(torch.linspace(-10, 100, 1000), "relu6")
     assert zero_point == -128
     assert 255 * scale <= 6.0001
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_without_rounding_every_op_is_the_float_op(name: str) -> None:
+    graph = GRAPHS[name](1)
+    x = torch.randn(4, *(graph.tensors[0].shape[axis] for axis in (3, 1, 2)))
+    expected = run_float(graph, x.permute(0, 2, 3, 1).numpy())[graph.ops[-1].inputs[0]]
+    fake = FakeQuantNetwork(graph)
+    with fake.without_rounding(), torch.no_grad():
+        np.testing.assert_allclose(fake(x).numpy(), expected, rtol=1e-4, atol=1e-4)
+    assert fake.quantises
+
+
+def test_gradients_of_the_rounded_network_are_close_to_those_of_the_float_network() -> None:
+    _, fake, x = dscnn()
+    fake.calibrate(x)
+    y = torch.arange(len(x)) % 4
+    gradients = []
+    for quantises in (True, False):
+        fake.quantises = quantises
+        fake.zero_grad()
+        F.cross_entropy(fake(x), y).backward()
+        gradients.append(torch.cat([p.grad.flatten() for p in fake.parameters() if p.grad is not None]))
+    assert F.cosine_similarity(gradients[0], gradients[1], dim=0) > 0.95
+    assert 0.8 < gradients[0].norm() / gradients[1].norm() < 1.25
+
+
+def test_what_is_concatenated_shares_a_grid_wide_enough_for_all() -> None:
+    graph = GRAPHS["branches"](0)
+    fake = FakeQuantNetwork(graph)
+    fake.calibrate(torch.randn(50, 3, 10, 10, generator=torch.Generator().manual_seed(0)))
+    quantised = fake.quantised_graph()
+    for op in quantised.ops:
+        if op.kind == "CONCATENATION":
+            grids = {quantised.tensors[index].quantisation for index in (*op.inputs, *op.outputs)}
+            assert len(grids) == 1
+            (grid,) = grids
+            assert grid is not None and grid.zero_point[0] > -128  # one part has no ReLU behind it
+
+
+def test_a_sigmoid_has_the_grid_that_the_runtime_prescribes() -> None:
+    fake = FakeQuantNetwork(GRAPHS["squeeze_and_excite"](0))
+    fake.calibrate(torch.randn(20, 3, 12, 12))
+    quantised = fake.quantised_graph()
+    found = [quantised.tensors[op.outputs[0]].quantisation for op in quantised.ops if op.kind == "LOGISTIC"]
+    assert [(grid.scale, grid.zero_point) for grid in found if grid] == [((1 / 256,), (-128,))]
+
+
+def test_a_concatenated_sigmoid_is_refused() -> None:
+    b = FloatBuilder(0, 6, 6, 2)
+    joined = b.concatenation(b.unary("LOGISTIC", b.conv(0, 3)), b.conv(0, 3))
+    graph = b.graph(b.fully_connected(b.mean(joined), 4))
+    with pytest.raises(StageError, match=r"LOGISTIC activation\d+: a sigmoid is concatenated, needed an op that may"):
+        FakeQuantNetwork(graph)
+
+
+def test_an_op_that_cannot_be_rounded_is_named() -> None:
+    b = FloatBuilder(0, 6, 6, 2)
+    graph = b.graph(b.fully_connected(b.unary("TANH", 0), 4))
+    with pytest.raises(StageError, match=r"TANH activation1: no int8 rounding for it, needed ADD, "):
+        FakeQuantNetwork(graph)
+
+
+def test_calibration_looks_at_fewer_samples_of_a_large_network() -> None:
+    b = FloatBuilder(0, 20, 20, 3)
+    wide = b.conv(0, 64, 1, ConvOptions((2, 2)))  # 6400 values a sample
+    fake = FakeQuantNetwork(b.graph(b.fully_connected(b.mean(wide), 2)))
+    x = torch.zeros(40, 3, 20, 20)
+    x[11:] = 1e6
+    fake.calibrate(x, values_at_once=6400 * 11)
+    assert float(fake.scales[0]) == 1.0  # nothing but zeros was seen
+    fake.calibrate(x, values_at_once=6400 * 12)
+    assert float(fake.scales[0]) > 1000
+
+
+def test_a_relu6_of_its_own_leaves_the_grid_of_its_input_alone() -> None:
+    b = FloatBuilder(0, 6, 6, 2)
+    plain = b.conv(0, 4)
+    clipped = b.unary("RELU6", plain)
+    fake = FakeQuantNetwork(b.graph(b.fully_connected(b.mean(clipped), 3)))
+    fake.calibrate(torch.randn(30, 2, 6, 6, generator=torch.Generator().manual_seed(0)))
+    quantised = fake.quantised_graph()
+    before, after = (quantised.tensors[index].quantisation for index in (plain, clipped))
+    assert before == after and before is not None
+    assert -60 < before.zero_point[0] < 60  # values of both signs fit

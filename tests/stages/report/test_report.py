@@ -40,7 +40,9 @@ def put_rows(path: Path, rows: list[dict[str, object]]) -> Path:
     return path
 
 
-def make_report(tmp_path: Path, plan: dict[str, int] = PLAN, flash_used: int = 80000) -> Report:
+def make_report(
+    tmp_path: Path, plan: dict[str, int] = PLAN, flash_used: int = 80000, budget: BudgetConfig = BUDGET
+) -> Report:
     """One board measured on a twin, another one on hardware."""
     footprint = {"flash_bytes": flash_used, "ram_bytes": 70000}
     footprint["regions"] = {"flash": {"used_bytes": flash_used, "size_bytes": 2_000_000}}
@@ -77,7 +79,7 @@ def make_report(tmp_path: Path, plan: dict[str, int] = PLAN, flash_used: int = 8
             BOARD: put(tmp_path / "b.json", {**of_board, "latency_ms_modelled": None}),
         },
         config=ReportConfig(),
-        budget=BUDGET,
+        budget=budget,
         experiment="kws_dscnn_s",
         out_dir=out_dir,
     )
@@ -147,6 +149,14 @@ def test_network_fits_up_to_its_budget_and_not_beyond(key: str, allowed: int, tm
         folder.mkdir()
         row = rows_of(make_report(folder, PLAN | {key: allowed + excess}).summary)[TWIN]
         assert row["fits"] == fits
+
+
+def test_a_resource_without_a_budget_is_shown_and_never_exceeded(tmp_path: Path) -> None:
+    report = make_report(tmp_path, PLAN | {"peak_bytes": 10**9}, budget=BudgetConfig(macs="8.351M"))
+    assert rows_of(report.summary)[TWIN]["fits"] == "true"
+    rows = [line.split() for line in report.table.read_text().splitlines()]
+    assert ["peak", "memory", "1,000,000,000", "B", "-"] in rows
+    assert ["MACs", f"{PLAN['macs']:,}", "8,351,000", "holds"] in rows
 
 
 def test_image_larger_than_the_flash_does_not_fit(tmp_path: Path) -> None:

@@ -1,0 +1,98 @@
+"""A network that takes and gives floats, but computes in int8 between a QUANTIZE and a DEQUANTIZE: without those two.
+
+On a microcontroller the caller quantises, or has int8 data to begin with; the float edges would only cost memory
+(4 bytes per value) and time. The scales that they applied are reported, so that nothing is lost.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from pipeline.errors import StageError
+from stages.graph.graph import Graph
+
+
+@dataclass(frozen=True)
+class FloatEdge:
+    """A float input or output of the file and the grid of the int8 tensor that takes its place."""
+
+    name: str
+    scale: float
+    zero_point: int
+
+
+@dataclass(frozen=True)
+class StrippedGraph:
+    """The int8 network, and what of the file is left in it."""
+
+    graph: Graph
+    inputs: tuple[FloatEdge | None, ...]  # per input of the network; None: it was int8 already
+    outputs: tuple[FloatEdge | None, ...]
+    kept_ops: tuple[int, ...]  # op of the whole graph at each position
+    kept_tensors: tuple[int, ...]  # likewise
+
+    @property
+    def has_edges(self) -> bool:
+        return any(self.inputs) or any(self.outputs)
+
+
+def strip_float_edges(graph: Graph) -> StrippedGraph:
+    """Replace float inputs and outputs by the int8 tensors behind them; without such edges the graph stays as it is."""
+    readers: dict[int, list[int]] = {}
+    for number, op in enumerate(graph.ops):
+        for tensor in dict.fromkeys(op.inputs):
+            readers.setdefault(tensor, []).append(number)
+    replaced: dict[int, int] = {}  # float tensor -> int8 tensor
+    dropped: set[int] = set()
+    for number, op in enumerate(graph.ops):
+        source, result = op.inputs[0], op.outputs[0]
+        if op.kind == "QUANTIZE" and source in graph.inputs and graph.tensors[source].dtype == "float32":
+            if readers[source] == [number] and source not in graph.outputs:
+                replaced[source] = result
+                dropped.add(number)
+        elif op.kind == "DEQUANTIZE" and result in graph.outputs and result not in readers:
+            replaced[result] = source
+            dropped.add(number)
+    kept_ops = tuple(number for number in range(len(graph.ops)) if number not in dropped)
+    kept_tensors = tuple(index for index in range(len(graph.tensors)) if index not in replaced)
+    return StrippedGraph(
+        graph=_cut(graph, replaced, kept_ops, kept_tensors) if replaced else graph,
+        inputs=tuple(_edge(graph, tensor, replaced.get(tensor)) for tensor in graph.inputs),
+        outputs=tuple(_edge(graph, tensor, replaced.get(tensor)) for tensor in graph.outputs),
+        kept_ops=kept_ops,
+        kept_tensors=kept_tensors,
+    )
+
+
+def require_int8(graph: Graph) -> None:
+    """Raise StageError unless every activation is int8; float at the edges has to be stripped before."""
+    touched = {*graph.inputs, *graph.outputs}
+    for op in graph.ops:
+        touched.update((*graph.activations_of(op), *op.outputs))
+    for index in sorted(touched):
+        tensor = graph.tensors[index]
+        if tensor.dtype != "int8":
+            needed = "a full int8 network, with float32 only outside of a QUANTIZE or DEQUANTIZE at its edges"
+            raise StageError(f"tensor {tensor.name} is {tensor.dtype}, needed {needed}")
+
+
+def _cut(graph: Graph, replaced: dict[int, int], kept_ops: tuple[int, ...], kept_tensors: tuple[int, ...]) -> Graph:
+    new_index = {old: new for new, old in enumerate(kept_tensors)}
+    inputs = tuple(new_index[replaced.get(index, index)] for index in graph.inputs)
+    outputs = tuple(new_index[replaced.get(index, index)] for index in graph.outputs)
+    if not kept_ops or len(set(outputs)) != len(outputs):
+        raise StageError("nothing is left without the float edges, needed a network between them")
+    ops = []
+    for number in kept_ops:
+        op = graph.ops[number]
+        sources = tuple(index if index < 0 else new_index[index] for index in op.inputs)
+        ops.append(replace(op, inputs=sources, outputs=tuple(new_index[index] for index in op.outputs)))
+    return Graph(tuple(graph.tensors[index] for index in kept_tensors), tuple(ops), inputs, outputs)
+
+
+def _edge(graph: Graph, outer: int, inner: int | None) -> FloatEdge | None:
+    if inner is None:
+        return None
+    grid = graph.tensors[inner].quantisation
+    assert grid, "op_check wants a grid on every int8 operand"
+    return FloatEdge(graph.tensors[outer].name, grid.scale[0], grid.zero_point[0])

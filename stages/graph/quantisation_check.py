@@ -1,0 +1,121 @@
+"""Whether an int8 op has the grids that TensorFlow Lite Micro's kernels take for granted.
+
+What is refused here would be computed wrongly, or end the runtime, without a word: it checks some of these in debug
+builds only.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from pipeline.errors import StageError
+from stages.graph.graph import Graph, Op, Quantisation, SoftmaxOptions, Tensor
+
+FILTER_AXIS = {"CONV_2D": 0, "DEPTHWISE_CONV_2D": 3, "FULLY_CONNECTED": 0}  # which axis of the weights is the output's
+_ONE_GRID = frozenset({"CONCATENATION"})  # bytes are copied: all operands are on the grid of the result
+_UNIT_GRID = Quantisation((1 / 256,), (-128,))  # of everything between 0 and 1
+_ONTO_UNIT = frozenset({"SOFTMAX", "LOGISTIC"})
+_MOST_MEAN_AXES = 2
+_SMALLEST_LOGISTIC_SCALE = 2.0**-27
+_SMALLEST_SOFTMAX_STEP = 2.0**-26  # scale * beta
+_LARGEST_HARD_SWISH_RATIO = 128
+_RESCALING = frozenset({"RELU", "QUANTIZE", "MEAN"})
+_LARGEST_FACTOR = 2.0**30
+
+
+def check_int8(graph: Graph, op: Op) -> None:
+    """Scales are there, zero points are int8, and each kind's own rules hold."""
+    first, result = graph.tensors[op.inputs[0]], graph.tensors[op.outputs[0]]
+    _check_one_scale(op, result)
+    if first.dtype == "float32":  # QUANTIZE
+        return
+    _check_one_scale(op, first)
+    if op.kind in ("ADD", "MUL", "CONCATENATION"):
+        for index in op.inputs:
+            _check_one_scale(op, graph.tensors[index])
+    if op.kind in FILTER_AXIS:
+        _check_weights(graph, op)
+    elif op.kind in _ONE_GRID:
+        _check_same_grid(graph, op, result)
+    elif op.kind in _ONTO_UNIT and _grid(result) != _grid_of(_UNIT_GRID):
+        raise StageError(f"{_title(op)}: output on scale {_grid(result)[0]:g}, needed 1/256 and zero point -128")
+    _check_range(graph, op, first, result)
+    _check_factor(graph, op, first, result)
+
+
+def _check_factor(graph: Graph, op: Op, first: Tensor, result: Tensor) -> None:
+    """The runtime shifts an int32 to the left by the exponent of this factor."""
+    factor = 0.0
+    if op.kind in FILTER_AXIS:
+        weights = graph.tensors[op.inputs[1]].quantisation
+        assert weights
+        factor = _grid(first)[0] * max(weights.scale) / _grid(result)[0]
+    elif op.kind == "MUL":
+        factor = _grid(first)[0] * _grid(graph.tensors[op.inputs[1]])[0] / _grid(result)[0]
+    elif op.kind in _RESCALING:
+        factor = _grid(first)[0] / _grid(result)[0]
+    elif op.kind == "ADD":
+        factor = max(_grid(graph.tensors[index])[0] for index in op.inputs) / _grid(result)[0]
+    if factor >= _LARGEST_FACTOR:
+        raise StageError(f"{_title(op)}: the scales call for a factor of {factor:g}, needed below {_LARGEST_FACTOR:g}")
+
+
+def _check_range(graph: Graph, op: Op, first: Tensor, result: Tensor) -> None:
+    scale = _grid(first)[0]
+    if op.kind == "LOGISTIC" and scale < _SMALLEST_LOGISTIC_SCALE:
+        raise StageError(f"{_title(op)}: input scale {scale:g}, needed at least {_SMALLEST_LOGISTIC_SCALE:g}")
+    if isinstance(op.options, SoftmaxOptions):
+        step = scale * op.options.beta
+        if not _SMALLEST_SOFTMAX_STEP < step < math.inf:
+            raise StageError(
+                f"{_title(op)}: beta times input scale is {step:g}, needed above {_SMALLEST_SOFTMAX_STEP:g}"
+            )
+    if op.kind == "HARD_SWISH" and scale >= _LARGEST_HARD_SWISH_RATIO * _grid(result)[0]:
+        found = f"input scale {scale:g} and output scale {_grid(result)[0]:g}"
+        raise StageError(f"{_title(op)}: {found}, needed a ratio below {_LARGEST_HARD_SWISH_RATIO}")
+    if op.kind == "MEAN":
+        axes = graph.tensors[op.inputs[1]].elements
+        if axes > _MOST_MEAN_AXES:
+            raise StageError(f"{_title(op)}: the mean over {axes} axes, needed at most {_MOST_MEAN_AXES}")
+
+
+def _check_weights(graph: Graph, op: Op) -> None:
+    """Weights are symmetric with one scale or one per output channel."""
+    weights, axis = graph.tensors[op.inputs[1]], FILTER_AXIS[op.kind]
+    grid = weights.quantisation
+    if weights.dtype != "int8" or grid is None or any(grid.zero_point):
+        raise StageError(f"{_title(op)}: weights are {weights.dtype}, needed int8 with scales and zero points of 0")
+    if len(grid.scale) != 1 and (len(grid.scale) != weights.shape[axis] or grid.axis != axis):
+        needed = f"1 or {weights.shape[axis]} on axis {axis}"
+        raise StageError(f"{_title(op)}: {len(grid.scale)} weight scales, needed {needed}")
+    if len(op.inputs) > 2 and op.inputs[2] >= 0 and graph.tensors[op.inputs[2]].dtype != "int32":
+        raise StageError(f"{_title(op)}: bias is {graph.tensors[op.inputs[2]].dtype}, needed int32")
+
+
+def _check_same_grid(graph: Graph, op: Op, result: Tensor) -> None:
+    for index in op.inputs:
+        if _grid(graph.tensors[index]) != _grid(result):
+            name = graph.tensors[index].name
+            raise StageError(f"{_title(op)}: tensor {name} is on another grid than the output, needed the same")
+
+
+def _check_one_scale(op: Op, tensor: Tensor) -> None:
+    grid = tensor.quantisation
+    if tensor.dtype != "int8" or grid is None or len(grid.scale) != 1 or not -128 <= grid.zero_point[0] <= 127:
+        found = f"tensor {tensor.name} is {tensor.dtype}"
+        raise StageError(f"{_title(op)}: {found}, needed int8 with one scale and zero point")
+
+
+def _grid(tensor: Tensor) -> tuple[float, int]:
+    assert tensor.quantisation
+    return _grid_of(tensor.quantisation)
+
+
+def _grid_of(grid: Quantisation) -> tuple[float, int]:
+    return float(np.float32(grid.scale[0])), grid.zero_point[0]
+
+
+def _title(op: Op) -> str:
+    return f"{op.kind} {op.name}"

@@ -1,0 +1,105 @@
+"""TensorFlow Lite Micro in a process of its own, for files that we did not make: there an abort is only an exit code.
+
+The C++ runtime ends its process on some conditions, for instance when a softmax over many classes overflows its sum.
+The parent sends one npz on stdin (the model, its inputs) and gets one back on stdout (the outputs, the arena's head).
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from pipeline.errors import StageError
+from stages.graph.graph import Graph
+from stages.graph.tflm import arena_limit_bytes, head_bytes, open_interpreter
+
+_LIMIT_S = 600
+_MOST_ARENA_BYTES = 512 << 20
+_ROOT = Path(__file__).resolve().parents[2]  # from where `stages` can be imported
+
+
+@dataclass(frozen=True, eq=False)
+class TflmRun:
+    """What the runtime gave."""
+
+    outputs: tuple[np.ndarray, ...]  # per output of the network, (samples, *shape)
+    head_bytes: int  # of the arena: activations and the kernels' scratch buffers
+
+
+def run_isolated(model: bytes, graph: Graph, inputs: Sequence[np.ndarray]) -> TflmRun:
+    """Run the file on samples, (samples, *shape) for each input; `graph` is what the file holds."""
+    arena_bytes = arena_limit_bytes(graph)
+    if arena_bytes > _MOST_ARENA_BYTES:
+        raise StageError(
+            f"the tensors take {arena_bytes} B, needed at most {_MOST_ARENA_BYTES} B to try the network here"
+        )
+    request = io.BytesIO()
+    arrays = {f"input{number}": values for number, values in enumerate(inputs)}
+    counts = np.array([arena_bytes, len(inputs), len(graph.outputs)])
+    np.savez(request, model=np.frombuffer(model, np.uint8), counts=counts, **arrays)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "stages.graph.tflm_process"],
+            input=request.getvalue(),
+            capture_output=True,
+            timeout=_LIMIT_S,
+            cwd=_ROOT,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise StageError(
+            f"TensorFlow Lite Micro was still running after {_LIMIT_S} s, needed a smaller network"
+        ) from error
+    if done.returncode != 0:
+        raise StageError(f"TensorFlow Lite Micro {_ending(done.returncode)}{_last_words(done.stderr)}")
+    with np.load(io.BytesIO(done.stdout)) as reply:
+        outputs = tuple(reply[f"output{number}"] for number in range(len(graph.outputs)))
+        return TflmRun(outputs, int(reply["head_bytes"]))
+
+
+def _ending(code: int) -> str:
+    return "cannot load or run the model" if code > 0 else f"was ended by {signal.Signals(-code).name}"
+
+
+def _last_words(log: bytes) -> str:
+    lines = [line.strip() for line in log.decode(errors="replace").splitlines() if line.strip()]
+    return f" ({'; '.join(lines[-3:])[:300]})" if lines else ""
+
+
+def _serve() -> int:
+    with np.load(io.BytesIO(sys.stdin.buffer.read())) as request:
+        arena_bytes, input_count, output_count = (int(value) for value in request["counts"])
+        inputs = [request[f"input{number}"] for number in range(input_count)]
+        model = request["model"].tobytes()
+    try:
+        interpreter = open_interpreter(model, arena_bytes)
+        outputs: list[list[np.ndarray]] = [[] for _ in range(output_count)]
+        for sample in range(len(inputs[0])):
+            for number, values in enumerate(inputs):
+                interpreter.set_input(values[sample], number)
+            interpreter.invoke()
+            for number, found in enumerate(outputs):
+                found.append(np.array(interpreter.get_output(number)))
+    except (StageError, RuntimeError, ValueError, IndexError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    reply = io.BytesIO()
+    arrays = {f"output{number}": np.stack(found) for number, found in enumerate(outputs)}
+    np.savez(reply, head_bytes=np.array(head_bytes(interpreter) or -1), **arrays)
+    sys.stdout.buffer.write(reply.getvalue())
+    sys.stdout.flush()
+    return 0
+
+
+if __name__ == "__main__":
+    code = _serve()
+    sys.stderr.flush()
+    os._exit(code)  # the runtime's own destructors have nothing to add

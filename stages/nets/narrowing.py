@@ -1,0 +1,85 @@
+"""A network with fewer channels: every Conv2d, BatchNorm and Linear cut to the channels that its groups keep.
+
+Works for any network whose channels `find_channels` understands; nothing else of it changes.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from pipeline.errors import StageError
+from stages.nets.channels import Channels, Layer
+
+
+def first_channels(channels: Channels, widths: Sequence[int], title: str) -> list[Tensor]:
+    """The first channels of each group, as many as `widths` says."""
+    fits = len(widths) == len(channels.widths) and all(
+        1 <= width <= full for width, full in zip(widths, channels.widths, strict=True)
+    )
+    if not fits:
+        raise StageError(
+            f"{title}: widths {list(widths)}, needed {len(channels.widths)}, one per channel group, "
+            f"from 1 to {list(channels.widths)}"
+        )
+    return [torch.arange(width) for width in widths]
+
+
+def narrowed(net: nn.Module, channels: Channels, kept: Sequence[Tensor]) -> nn.Module:
+    """A copy of `net`, weights included, with only the channels `kept` (indices) of each group."""
+    small = copy.deepcopy(net)
+    for name, tensor in cut_tensors(channels, kept, net.state_dict()).items():
+        path, _, leaf = name.rpartition(".")
+        owner = small.get_submodule(path)
+        old = getattr(owner, leaf)
+        if old.shape != tensor.shape:
+            setattr(owner, leaf, nn.Parameter(tensor, old.requires_grad) if isinstance(old, nn.Parameter) else tensor)
+    for layer in channels.layers:
+        _update_counts(small, layer)
+    return small
+
+
+def cut_tensors(channels: Channels, kept: Sequence[Tensor], tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """`tensors`, named like the network's parameters and statistics, cut to the channels `kept`."""
+    small = dict(tensors)
+    for layer in channels.layers:
+        weight = f"{layer.weight}.weight"
+        if weight in small:
+            small[weight] = _cut_weight(layer, channels, kept, small[weight])
+        if layer.group_out is not None:
+            names = [f"{layer.weight}.bias"]
+            if layer.norm is not None:
+                names += [f"{layer.norm}.{leaf}" for leaf in ("weight", "bias", "running_mean", "running_var")]
+            for name in names:
+                if name in small:
+                    small[name] = small[name][kept[layer.group_out]].clone()
+    return small
+
+
+def _cut_weight(layer: Layer, channels: Channels, kept: Sequence[Tensor], weight: Tensor) -> Tensor:
+    """Rows are output channels; columns are input channels, or their map positions (CHW) behind a flattening."""
+    if layer.group_out is not None:
+        weight = weight[kept[layer.group_out]]
+    if layer.group_in is not None and not layer.depthwise:
+        indices, width = kept[layer.group_in], channels.widths[layer.group_in]
+        positions = weight.shape[1] // width
+        columns = (indices[:, None] * positions + torch.arange(positions)).flatten()
+        weight = weight[:, columns]
+    return weight.clone(memory_format=torch.contiguous_format)
+
+
+def _update_counts(net: nn.Module, layer: Layer) -> None:
+    """Make the modules say how many channels they have."""
+    module = net.get_submodule(layer.weight)
+    rows, columns = module.weight.shape[:2]
+    if isinstance(module, nn.Conv2d):
+        module.out_channels = rows
+        module.in_channels = rows if layer.depthwise else columns
+        module.groups = rows if layer.depthwise else 1
+    else:
+        module.out_features, module.in_features = rows, columns
+    if layer.norm is not None:
+        net.get_submodule(layer.norm).num_features = rows

@@ -1,0 +1,66 @@
+"""A user's own torch network: imported by name from the project's folder and checked before anything trains."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from pipeline.errors import ConfigError
+from stages.nets.config import NetworkConfig
+
+
+def user_network(config: NetworkConfig) -> nn.Module:
+    """What `module` makes of `args`; ConfigError unless it is a network that tells the classes apart."""
+    assert config.module is not None
+    module, _, function = config.module.partition(":")
+    where = f"network.module: {config.module}"
+    try:
+        make = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(
+            f"{where}: cannot be imported ({error}); needed 'file:function' beside pipeline.yaml"
+        ) from error
+    try:
+        net = make(**config.args)
+    except TypeError as error:
+        raise ConfigError(f"{where}: does not take these args ({error}); check network.args") from error
+    if not isinstance(net, nn.Module):
+        raise ConfigError(f"{where}: returned {type(net).__name__}, needed a torch.nn.Module")
+    _check_shapes(net, config, where)
+    return net
+
+
+def _check_shapes(net: nn.Module, config: NetworkConfig, where: str) -> None:
+    height, width, channels = config.input_shape
+    was_training = net.training
+    try:
+        with torch.no_grad():
+            shape = tuple(net.eval()(torch.zeros(1, channels, height, width)).shape)
+    except (RuntimeError, ValueError, TypeError, AttributeError) as error:
+        reason = str(error).splitlines()[0]
+        raise ConfigError(
+            f"{where}: does not take an input of {config.input_shape} (height, width, channels): {reason}; "
+            f"check network.input_shape"
+        ) from error
+    finally:
+        net.train(was_training)
+    if shape != (1, config.classes):
+        raise ConfigError(f"{where}: delivers {shape}, needed (1, {config.classes}); check network.classes")
+
+
+def source_digest(config: NetworkConfig) -> str | None:
+    """sha256 of the file that makes a user's network; None for one of ours, or where there is no file."""
+    if config.module is None:
+        return None
+    try:
+        spec = importlib.util.find_spec(config.module.partition(":")[0])
+    except (ImportError, ValueError):
+        return None
+    if spec is None or spec.origin is None or not Path(spec.origin).is_file():
+        return None
+    return hashlib.sha256(Path(spec.origin).read_bytes()).hexdigest()
