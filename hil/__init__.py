@@ -4,4 +4,15 @@ Import the module that is needed (`hil.link`, `hil.discovery`, `hil.flasher`, `h
 imports none of them, because the engine asks `hil.discovery` for boards at every start and must not pay for the rest.
 """
 
-__all__ = ["discovery", "fake_device", "flasher", "link", "replies", "virtual"]
+__all__ = [
+    "audio",
+    "bench",
+    "discovery",
+    "fake_device",
+    "flasher",
+    "instruments",
+    "link",
+    "locks",
+    "replies",
+    "virtual",
+]

@@ -14,7 +14,7 @@ from pipeline.errors import StageError
 from stages.firmware.c_text import c_array, c_channels
 from stages.graph.fixed_point import Multiplier, quantised_multiplier
 from stages.graph.graph import ActivationOptions, ConvOptions, Graph, Op, PoolOptions, Tensor
-from stages.graph.int8_reference import activation_range
+from stages.graph.int8_reference import activation_range, rescaling_factors
 from stages.graph.op_check import padding_before
 
 CHANNEL_BYTES = 12  # sizeof(struct requantise_channel)
@@ -122,14 +122,7 @@ def weights_and_channels(graph: Graph, op: Op, name: str, axis: int) -> str:
 def channel_multipliers(graph: Graph, op: Op, outputs: int) -> Sequence[Multiplier]:
     """One per output channel of input scale * weight scale / output scale."""
     source, weights, result = weighted_operands(graph, op)
-    assert weights.quantisation
-    scales = [np.float32(scale) for scale in weights.quantisation.scale]
-    if op.kind == "FULLY_CONNECTED" and len(scales) == 1:
-        # With a single scale the runtime takes this product in single precision, and only here.
-        factors = [float(np.float32(scale_of(source)) * scales[0]) / scale_of(result)]
-    else:
-        factors = [scale_of(source) * float(scale) / scale_of(result) for scale in scales]
-    multipliers = [multiplier_for(factor, op) for factor in factors]
+    multipliers = [multiplier_for(factor, op) for factor in rescaling_factors(source, weights, result)]
     return multipliers * outputs if len(multipliers) == 1 else multipliers
 
 

@@ -132,13 +132,13 @@ def _requantised(graph: Graph, op: Op, sums: np.ndarray, bias: np.ndarray | None
     source, weights, result = (graph.tensors[index] for index in (op.inputs[0], op.inputs[1], op.outputs[0]))
     if bias is not None:
         sums = sums + bias.reshape(-1)
-    factors = [fp.quantised_multiplier(factor) for factor in _factors(source, weights, result)]
+    factors = [fp.quantised_multiplier(factor) for factor in rescaling_factors(source, weights, result)]
     mantissa = np.array([factor.mantissa for factor in factors], np.int64)
     shift = np.array([factor.shift for factor in factors], np.int64)
     return clamped(fp.rescale(sums, mantissa, shift) + zero_point_of(result), result, op)
 
 
-def _factors(source: Tensor, weights: Tensor, result: Tensor) -> Iterator[float]:
+def rescaling_factors(source: Tensor, weights: Tensor, result: Tensor) -> Iterator[float]:
     """s_in * s_w / s_out, one or one per output channel; single-precision scales, double-precision product."""
     assert weights.quantisation
     for scale in weights.quantisation.scale:
