@@ -1,18 +1,20 @@
 """Where each activation lies in the arena, for the order in which the graph's ops stand.
 
-Activations that share memory (see `buffers`) form one place: a RESHAPE's output lies where its input lies, and an op that
-works in place writes over an operand. A place is alive from the op that first writes it (inputs: from the start) to the
-last op that reads it (outputs: to the end). Offsets and sizes are multiples of 16 bytes, as TensorFlow Lite Micro wants
-them.
+Activations that share memory (see `buffers`) form one place: a RESHAPE's output lies where its input lies, and an op
+that works in place writes over an operand. A place is alive from the op that first writes it (inputs: from the start)
+to the last op that reads it (outputs: to the end). Offsets and sizes are multiples of 16 bytes, as TensorFlow Lite
+Micro wants them.
 
-Finding the lowest arena is two-dimensional packing with fixed times (NP-hard). Greedy orders come first, then rounds in
-which the places that stick out at the top are put earlier. If none meets the lower bound (the largest sum of places
-alive at once) an exact search follows: CP-SAT where it is installed (see `packing_solver`), and ours. It need only place them in order of rising offset, each directly on top of those
-already there that live at the same time: sinking the places of any packing, lowest first, gives one of that form which is
-no higher. The search ends after a fixed number of nodes, so that the result depends on the graph alone.
+Finding the lowest arena is two-dimensional packing with fixed times (NP-hard). Until the lower bound (the largest sum
+of places alive at once) is met: greedy orders; a short search at the bound itself; rounds in which what sticks out at
+the top is put earlier; CP-SAT where it is installed (see `packing_solver`), otherwise our exact search. That need
+only place them in order of rising offset, each directly on top of those already there that live at the same time:
+sinking the places of any packing, lowest first, gives one of that form which is no higher. It ends after a fixed
+number of nodes, so that the result depends on the graph alone.
 
-Where an op could write over either of two operands, both choices are packed and the better one is kept. Meeting the lower
-bound proves a layout whatever the choice; a search that came to an end proves it for the choice that was kept.
+Where ops could write over either of two operands, all take the first or all take the last, whichever packs lower.
+Meeting the lower bound proves a layout whatever the choice; a search that came to an end proves it for the choice
+that was kept.
 """
 
 from __future__ import annotations

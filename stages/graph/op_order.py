@@ -1,15 +1,15 @@
 """The operator order that needs the least memory, exactly, and what any order needs.
 
 Memory model. A buffer (see `buffers`) takes its bytes from the op that computes it (the network's inputs: from the
-start) until its last reader has run (the network's outputs: to the end). While an op runs, its operands and results are
-in use together with everything that is needed later.
+start) until its last reader has run (the network's outputs: to the end). While an op runs, its operands and results
+are in use together with everything that is needed later.
 
-An op that every other one comes before or after splits the problem: all before it, it, all behind it. Chains, and most
-of real networks, fall apart into single ops that way. What is left are pieces with a choice. The largest of all needs is
-what counts, so a piece is searched (see `order_search`) only while the best order known for it needs more than is needed
-elsewhere: by bisection between a lower bound and that order, each probe raising the one or lowering the other. After
-`most_states` sets of finished ops the search stops with the best order so far, and says what is proven. The limit is
-not a time, so that the same graph always gives the same order.
+An op that every other one comes before or after splits the problem: all before it, it, all behind it. Chains, and
+most of real networks, fall apart into single ops that way. What is left are pieces with a choice. The largest of all
+needs is what counts, so a piece is searched (see `order_search`) only while the best order known for it needs more
+than is needed elsewhere: by bisection between a lower bound and that order, each probe raising the one or lowering
+the other. After `most_states` sets of finished ops the search stops with the best order so far, and says what is
+proven. The limit is not a time, so that the same graph always gives the same order.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from dataclasses import dataclass
 
 from stages.graph.buffers import Buffers, activation_bytes, buffers_of
 from stages.graph.graph import Graph
-from stages.graph.order_search import Piece, PieceOp, Probe, Reader, Search, Walk, members, probe
+from stages.graph.order_pieces import Part, pieces_of
+from stages.graph.order_search import Probe, Search, Walk, probe
 from stages.graph.order_sweep import Sweep
 
 __all__ = ["MOST_STATES", "OpOrder", "OrderProblem", "activation_bytes", "peak_of_order", "smallest_peak_order"]
@@ -42,16 +43,6 @@ class OpOrder:
     states: int = 0  # sets of finished ops that the search looked at
 
 
-@dataclass(frozen=True)
-class _Part:
-    """A piece of the graph and where it stands."""
-
-    ops: tuple[int, ...]  # the graph's
-    done: int  # mask of the graph's ops before it
-    piece: Piece
-    untouched: tuple[int, ...]  # buffers that are alive all the while, because of ops before and behind
-
-
 class OrderProblem:
     """Everything about a graph's orders that does not depend on the tensors' sizes; solve it for many sizes."""
 
@@ -59,7 +50,7 @@ class OrderProblem:
         self.graph = graph
         self.buffers = buffers_of(graph)
         self._own_bytes = [activation_bytes(tensor) for tensor in graph.tensors]
-        self._parts = _parts(self.buffers)
+        self._parts = pieces_of(self.buffers)
 
     def solve(self, tensor_bytes: Sequence[float] | None = None, most_states: int = MOST_STATES) -> OpOrder:
         """The order with the smallest peak for these sizes (without them: the tensors' own)."""
@@ -135,7 +126,7 @@ def peak_of_order(graph: Graph, order: Sequence[int], tensor_bytes: Sequence[flo
 class _Task:
     """One part with sizes: a lower bound, the best order so far, and how to bring them together."""
 
-    def __init__(self, part: _Part, buffers: Buffers, sizes: list[int]) -> None:
+    def __init__(self, part: Part, buffers: Buffers, sizes: list[int]) -> None:
         self.part = part
         self._sizes = sizes
         base = sum(sizes[b] for b in part.untouched)
@@ -209,67 +200,3 @@ def _least_need(buffers: Buffers, number: int, sizes: list[int]) -> int:
     op = buffers.ops[number]
     in_place = any(b not in buffers.kept and sizes[b] == sizes[op.writes[0]] for b in op.may_replace)
     return sum(sizes[b] for b in (*op.reads, *(() if in_place else op.writes)))
-
-
-def _parts(buffers: Buffers) -> list[_Part]:
-    """Cut the graph at every op that all others come before or after."""
-    count = len(buffers.ops)
-    before, after = [0] * count, [0] * count
-    for number, op in enumerate(buffers.ops):
-        for source in members(op.needs):
-            before[number] |= before[source] | 1 << source
-    for number in reversed(range(count)):
-        for source in members(buffers.ops[number].needs):
-            after[source] |= after[number] | 1 << number
-    every_op = (1 << count) - 1
-    cuts = [n for n in range(count) if before[n] | after[n] | 1 << n == every_op]
-    parts, done = [], 0
-    for cut in sorted(cuts, key=lambda n: before[n].bit_count()):
-        for mask in (before[cut] & ~done, 1 << cut):
-            if mask:
-                parts.append(_part(buffers, mask, done))
-                done |= mask
-    if done != every_op:
-        parts.append(_part(buffers, every_op & ~done, done))
-    return parts
-
-
-def _only_follower(buffers: Buffers, number: int, local: dict[int, int]) -> int | None:
-    """The op of the piece that alone reads the only result of op `number`, and reads nothing else."""
-    op = buffers.ops[number]
-    if len(op.writes) != 1 or op.writes[0] in buffers.kept or buffers.readers[op.writes[0]].bit_count() != 1:
-        return None
-    reader = buffers.readers[op.writes[0]].bit_length() - 1
-    other = buffers.ops[reader]
-    is_alone = reader in local and other.reads == op.writes and other.needs == 1 << number
-    return local[reader] if is_alone else None
-
-
-def _part(buffers: Buffers, mask: int, done: int) -> _Part:
-    numbers = members(mask)
-    local = {number: position for position, number in enumerate(numbers)}
-    behind = done | mask
-
-    def local_mask(ops: int) -> int:
-        return sum(1 << local[number] for number in members(ops & mask))
-
-    def dies_inside(buffer: int) -> bool:
-        return buffer not in buffers.kept and buffers.readers[buffer] & ~behind == 0
-
-    needs = [local_mask(buffers.ops[number].needs) for number in numbers]
-    ops = []
-    for position, number in enumerate(numbers):
-        op = buffers.ops[number]
-        reads = tuple(
-            Reader(b, local_mask(buffers.readers[b] & ~(1 << number)), b in op.may_replace)
-            for b in op.reads
-            if dies_inside(b)
-        )
-        waiting = sum(1 << p for p, mask_before in enumerate(needs) if mask_before >> position & 1)
-        unread = tuple(b for b in op.writes if buffers.readers[b] == 0 and b not in buffers.kept)
-        ops.append(PieceOp(needs[position], waiting, reads, op.writes, unread, _only_follower(buffers, number, local)))
-    touched = {b for number in numbers for b in (*buffers.ops[number].reads, *buffers.ops[number].writes)}
-    untouched = tuple(
-        b for b in range(len(buffers.tensors)) if b not in touched and buffers.is_alive(b, done)
-    )  # whatever is alive before and not touched is alive behind as well
-    return _Part(numbers, done, Piece(tuple(ops)), untouched)

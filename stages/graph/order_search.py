@@ -8,13 +8,14 @@ latter only become more as S grows.
 Commitment. Let X be a set that can be reached from S within the bound, with f(X) <= f(Y) for all downsets Y between S
 and X (S itself among them). Then some good order goes through X, if there is one at all: take any that goes through S
 and move the ops of X to the front. Each later set T becomes T + X, and f(T + X) <= f(T) + f(X) - f(T & X) <= f(T); an
-op that worked in place still does, its operand having fewer other readers left. The same holds from the back, with
-T & X for T. There an op u may find more readers of the operand c it replaced, but then f less c where only u still
+op that worked in place still does, its operand having fewer other readers left. The same holds from the back, with T
+& X for T. There an op u may find more readers of the operand c it replaced, but then f less c where only u still
 needs it, which is submodular too and equals f on sets with u, shows that it needs no more than before.
 
 The search looks for such an X one op ahead, then along chains in which every op waits for the one before (their only
-subsets are their beginnings, so that the first with f <= f(S) will do), and follows it alone. Everything else is depth
-first, no set twice. One direction is often ten times faster than the other, and nobody knows which: both take turns.
+subsets are their beginnings, so that the first with f <= f(S) will do), and follows it alone. Everything else is
+depth first, no set twice. One direction is often ten times faster than the other, and nobody knows which: both take
+turns.
 """
 
 from __future__ import annotations
@@ -23,41 +24,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from stages.graph.order_pieces import Piece, members
+
 _CHAIN_BLOCKS = 8  # how far ahead a commitment is sought
 _TURN_STATES = 128  # how long one direction searches before the other has its turn
 _HANDICAP = 4  # how much less is asked of the direction that was slower before
-
-
-@dataclass(frozen=True)
-class Reader:
-    """An operand of an op in a `Piece`."""
-
-    buffer: int
-    others: int  # mask of the other ops that read it
-    fits: bool  # the op may write its result over it
-
-
-@dataclass(frozen=True)
-class PieceOp:
-    """An op in a `Piece`: masks and numbers are within the piece."""
-
-    before: int  # mask of the ops that have to run before
-    after: int  # mask of those that wait for it
-    reads: tuple[Reader, ...]  # those buffers that it may be the last to need; the others stay in any case
-    writes: tuple[int, ...]
-    unread: tuple[int, ...]  # of those it writes: what nobody needs even then
-    only_follower: int | None  # the op that alone reads its only result, and reads nothing else
-
-
-@dataclass(frozen=True)
-class Piece:
-    """Ops that always run after all before them and before all behind them; buffers are the graph's."""
-
-    ops: tuple[PieceOp, ...]
-
-    @property
-    def every_op(self) -> int:
-        return (1 << len(self.ops)) - 1
 
 
 @dataclass(frozen=True)
@@ -285,13 +256,3 @@ def probe(searches: Sequence[Stoppable], favourite: int | None, most_states: int
             return Probe(searches[number].found, searches[number].next_bound, states, number)
         if states >= most_states:
             return Probe(None, searches[number].bound, states, None)
-
-
-def members(mask: int) -> tuple[int, ...]:
-    """The numbers of the bits that are set."""
-    found = []
-    while mask:
-        bit = mask & -mask
-        found.append(bit.bit_length() - 1)
-        mask ^= bit
-    return tuple(found)

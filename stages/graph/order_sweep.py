@@ -1,8 +1,8 @@
 """The search of `order_search` layer by layer, all sets with the same number of finished blocks at once, in numpy.
 
 It answers the same question with the same moves (without looking along chains) some ten times faster per set, but has
-to see all sets on the way: the means to prove that there is no better order, once the depth-first search has found none.
-Of several ways to a set it keeps the one that needed least.
+to see all sets on the way: the means to prove that there is no better order, once the depth-first search has found
+none. Of several ways to a set it keeps the one that needed least.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The packing of the arena by OR-Tools' CP-SAT (extra `opt`), where it is installed.
 
-Measured on random wirings with sums (70 places, sizes drawn): it meets the lower bound within 0.3 s where the own search
-still misses it by 5 % after 200,000 nodes. One worker and a limit in the solver's own deterministic time, so that the
-same places give the same offsets.
+Measured on random wirings with sums (70 places, sizes drawn): it meets the lower bound within 0.3 s on most, where
+our own search still misses it by some 5 % after 200,000 nodes. One worker and a limit in the solver's own
+deterministic time, so that the same places give the same offsets.
 """
 
 from __future__ import annotations

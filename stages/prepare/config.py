@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -32,9 +33,7 @@ class DataConfig(Config):
 
     source: Source = "speech_commands_v0.02"
     root: Path | None = None  # local copy in its official layout, or with `folder` your own class sub-folders
-    download_dir: Path = Path(
-        ".pipeline/downloads"
-    )  # downloads are kept here, unpacked; relative to the working folder
+    download_dir: Path = Path(".pipeline/downloads")  # kept here, unpacked; relative to the working folder
     augment: Literal["copies", "on_the_fly"] = "copies"  # augmented once while preparing | anew in every epoch of prune
     seed: NonNegativeInt = 1  # of noise, shift, loudness, the choice of unknown words and the built-in pictures
 
@@ -51,6 +50,11 @@ class DataConfig(Config):
         if self.source == "folder" and self.root is None:
             raise ValueError("source folder needs root: the folder that holds the class sub-folders")
         return self
+
+    def outside(self) -> Mapping[str, str]:
+        from stages.prepare.fingerprint import data_fingerprint  # which reads this model
+
+        return {"root": data_fingerprint(self)}
 
     @property
     def clip_copies(self) -> int:

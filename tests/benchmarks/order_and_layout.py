@@ -95,16 +95,9 @@ def measured(name: str, graph: Graph) -> Row:
 
 def runtime_head(graph: Graph) -> int | None:
     """The arena head of TensorFlow Lite Micro for the network without a plan."""
-    model = (
-        graph
-        if all(tensor.dtype != "float32" for tensor in graph.tensors) and _has_weights(graph)
-        else int8_stand_in(graph)
-    )
+    is_int8 = all(tensor.dtype != "float32" for tensor in graph.tensors)
+    model = graph if is_int8 else int8_stand_in(graph)
     return head_bytes(open_interpreter(write_tflite(model, "benchmark"), arena_limit_bytes(model)))
-
-
-def _has_weights(graph: Graph) -> bool:
-    return any(tensor.data is not None for tensor in graph.tensors)
 
 
 def _seconds(act: Callable[[], object]) -> float:
@@ -116,9 +109,9 @@ def _seconds(act: Callable[[], object]) -> float:
 def networks(wirings: int, models: list[Path]) -> Iterator[tuple[str, Callable[[], Graph]]]:
     yield from backbones()
     for cells in (2, 4, 6):
-        yield f"NASNet-like, {cells} cells", lambda cells=cells: nasnet_like(cells, seed=cells)
+        yield f"NASNet-like, {cells} cells", lambda cells=cells: int8_stand_in(nasnet_like(cells, seed=cells))
     for seed in range(wirings):
-        yield f"random-wired 32, seed {seed}", lambda seed=seed: random_wired(seed)
+        yield f"random-wired 32, seed {seed}", lambda seed=seed: int8_stand_in(random_wired(seed))
     for model in models:
         yield model.name, lambda model=model: read_tflite(model.read_bytes())
 

@@ -7,7 +7,17 @@ from __future__ import annotations
 
 import random
 
-from stages.graph.graph import ActivationOptions, ConvOptions, Graph, Op, Options, PoolOptions, Quantisation, Tensor
+from stages.graph.graph import (
+    ActivationOptions,
+    ConcatOptions,
+    ConvOptions,
+    Graph,
+    Op,
+    Options,
+    PoolOptions,
+    Quantisation,
+    Tensor,
+)
 
 
 class Builder:
@@ -52,7 +62,7 @@ class Builder:
     def concat(self, sources: tuple[int, ...]) -> int:
         _, height, width, _ = self.tensors[sources[0]].shape
         channels = sum(self.tensors[source].shape[3] for source in sources)
-        return self.op("CONCATENATION", sources, (height, width, channels), ActivationOptions())
+        return self.op("CONCATENATION", sources, (height, width, channels), ConcatOptions(axis=3))
 
     def graph(self, output: int) -> Graph:
         return Graph(tuple(self.tensors), tuple(self.ops), (0,), (output,))
@@ -72,7 +82,7 @@ def watts_strogatz(nodes: int, neighbours: int, rewired: float, draw: random.Ran
 
 
 def random_wired(seed: int, nodes: int = 32, neighbours: int = 4, rewired: float = 0.75) -> Graph:
-    """A node sums what arrives, widens or narrows it to channels of its own, and comes back to those that are summed."""
+    """A node sums what arrives, takes it to channels of its own, and comes back to those that are summed."""
     draw = random.Random(seed)
     edges = watts_strogatz(nodes, neighbours, rewired, draw)
     net = Builder((8, 8, 3))

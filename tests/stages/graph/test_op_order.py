@@ -12,6 +12,9 @@ from hypothesis import strategies as st
 
 from stages.graph.graph import Graph, Op, Tensor
 from stages.graph.op_order import OrderProblem, peak_of_order, smallest_peak_order
+from stages.graph.order_pieces import part_of
+from stages.graph.order_search import Search, Walk
+from stages.graph.order_sweep import Sweep
 from tests.benchmarks.wirings import nasnet_like, random_wired
 from tests.stages.graph.order_oracle import (
     CONNECTED,
@@ -214,3 +217,25 @@ def test_random_wirings_are_solved_to_the_proven_optimum(seed):
     found = OrderProblem(random_wired(seed)).solve()
     assert found.proven_optimal
     assert found.states < 600_000
+
+
+@pytest.mark.parametrize("means", [Search, Sweep])
+@pytest.mark.parametrize("forwards", [True, False], ids=["front", "back"])
+def test_each_search_alone_finds_an_order_just_where_there_is_one(means, forwards):
+    for seed in range(25):
+        graph = random_graph(12 + seed % 4, seed)
+        problem = OrderProblem(graph)
+        sizes = problem.buffers.sizes([tensor.nbytes for tensor in graph.tensors])
+        everything = part_of(problem.buffers, (1 << len(graph.ops)) - 1, 0).piece
+        ends = [sum(sizes[b] for b in range(len(sizes)) if problem.buffers.is_alive(b, done)) for done in (0, -1)]
+        walk = Walk(everything, sizes, forwards=forwards)
+        least = smallest_peak(graph)
+        for bound in (least, least + 1):
+            search = means(walk, ends[0] if forwards else ends[1], bound)
+            while not search.advance(1000):
+                pass
+            assert (search.found is not None) == (bound > least)
+            if search.found is None:
+                assert search.next_bound >= least
+            else:
+                assert slow_peak(graph, search.found) == least

@@ -61,3 +61,13 @@ def test_importing_it_imports_nothing_heavy() -> None:
     code = "import sys, stages.prepare.fingerprint; print([m for m in ('torch', 'numpy', 'yaml') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_changed_files_in_the_root_change_the_cache_key(tmp_path):
+    (tmp_path / "yes").mkdir()
+    (tmp_path / "yes" / "a.wav").write_bytes(b"one")
+    data = DataConfig(source="folder", root=tmp_path)
+    before = data.outside()
+    (tmp_path / "yes" / "a.wav").write_bytes(b"other")
+    assert data.outside() != before
+    assert DataConfig(source="builtin_keywords", root=tmp_path).outside() == {"root": "none"}
