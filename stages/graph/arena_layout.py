@@ -81,11 +81,19 @@ def _packed(candidates: list[list[Place]], floor: int, most_nodes: int) -> tuple
         if _height(places, found) == floor:
             return places, found, True
         packed = [(places, improve(places, offsets, floor, most_nodes)) for places, offsets in packed]
-    places, found = min(packed, key=lambda pair: _height(*pair))
+    packed.sort(key=lambda pair: _height(*pair))
+    places, found = packed[0]
     if _height(places, found) == floor or len(places) > _MOST_PLACES:
         return places, found, _height(places, found) == floor
-    solved = solve_packing(places, _height(places, found), floor, ALIGNMENT) if is_installed() else None
-    return places, *(solved or _Search(places, found, floor, most_nodes).run())
+    if not is_installed():
+        return places, *_Search(places, found, floor, most_nodes).run()
+    solved = []
+    for places, found in packed:
+        offsets, proven = solve_packing(places, _height(places, found), floor, ALIGNMENT) or (found, False)
+        solved.append((places, offsets, proven))
+        if _height(places, offsets) == floor:
+            break
+    return min(solved, key=lambda each: _height(each[0], each[1]))
 
 
 def arena_places(graph: Graph, *, prefers_last: bool = False) -> list[Place]:

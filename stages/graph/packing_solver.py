@@ -11,7 +11,7 @@ import importlib.util
 from collections.abc import Sequence
 from typing import Protocol
 
-_DETERMINISTIC_SECONDS = 0.5  # some seconds; what it can solve, it solves in a tenth of that
+_DETERMINISTIC_SECONDS = 0.3  # two or three seconds; what it can solve, it mostly solves in a quarter of that
 
 
 class Box(Protocol):

@@ -214,23 +214,14 @@ def test_no_layout_of_a_small_network_is_lower(seed: int) -> None:
     )
 
 
-def fragmented_places() -> list[Place]:
-    """Eight places that no packing brings down to what is alive at once; found by trying."""
-    for seed in range(10_000):
-        places = random_places(seed, 7)
-        floor = max(sum(p.size_bytes for p in places if p.first <= t <= p.last) for t in range(12))
-        if lowest_height(places) > floor:
-            return places
-    raise AssertionError("none found")
-
-
-@pytest.mark.slow
-def test_where_the_lower_bound_cannot_be_met_the_lowest_packing_is_still_found() -> None:
-    places = fragmented_places()
+@pytest.mark.parametrize("seed", range(10))
+def test_a_packing_above_the_lower_bound_is_proven_by_exhaustion(seed: int) -> None:
+    """A bound that is too low by one unit stands for the rare places that cannot be packed down to it."""
+    places = random_places(seed, 6)
     floor = max(sum(p.size_bytes for p in places if p.first <= t <= p.last) for t in range(12))
-    _, found, proven = _packed([places], floor, 100_000)
+    _, found, proven = _packed([places], floor - ALIGNMENT, 100_000)
     assert proven
-    assert _height(places, found) == lowest_height(places) > floor
+    assert _height(places, found) == lowest_height(places)
 
 
 @pytest.mark.skipif(not is_installed(), reason="the extra 'opt' is not installed: pip install -e .[opt]")

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from stages.graph.from_torch import graph_from_torch
-from stages.graph.resources import ResourceModel, Resources, resources
+from stages.graph.resources import ResourceModel, Resources, op_macs, op_size_bytes, resources
 from stages.nets.config import NetworkConfig
 from stages.nets.registry import build
 
@@ -87,3 +87,12 @@ def test_gradients_agree_with_finite_differences(net, shape):
 def test_only_the_bottleneck_has_a_peak_gradient():
     model = ResourceModel(graph_from_torch(build(NetworkConfig(width=12, blocks=2)), (49, 10, 1)))
     assert model.gradients([12.0, 12.0, 12.0]).peak_bytes.tolist() == [490 + 125, 0, 0]
+
+
+def test_what_the_ops_need_adds_up_to_what_the_network_needs():
+    graph = graph_from_torch(Branches(**WIDTHS), SHAPE)
+    found = resources(graph)
+    assert sum(op_macs(graph, op) for op in graph.ops) == found.macs
+    assert sum(op_size_bytes(graph, op) for op in graph.ops) == found.size_bytes
+    stem = graph.ops[0]
+    assert (op_macs(graph, stem), op_size_bytes(graph, stem)) == (32 * 9 * 6, 9 * 6 + 4 * 6)
