@@ -21,6 +21,7 @@ from pipeline.errors import ConfigError
 from pipeline.stage import Answer, Config
 
 Key = tuple[str, ...]
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the same safe loader in C where it is built
 _TOP_LEVEL = ("steps", "model_steps", "tools", "bench", "show", "programs", "defaults", "quick", "experiments")
 _EXPERIMENT_ONLY = ("description", "boards", "quick")
 
@@ -191,7 +192,7 @@ def _read_layer(file: Path) -> Layer:
             f"{file}: cannot be read ({error.strerror}); run from the folder that holds it or give --file"
         ) from error
     try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        node = yaml.compose(text, Loader=_LOADER)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f":{mark.line + 1}" if mark else ""
@@ -200,7 +201,7 @@ def _read_layer(file: Path) -> Layer:
         raise ConfigError(f"{file.name}: found no keys, needed at least 'steps' and 'experiments'")
     origins: dict[Key, Origin] = {}
     _collect_origins(node, file.name, (), origins)
-    return Layer(yaml.safe_load(text), origins)
+    return Layer(yaml.load(text, Loader=_LOADER), origins)
 
 
 def _collect_origins(node: yaml.Node, file: str, path: Key, origins: dict[Key, Origin]) -> None:

@@ -1,19 +1,23 @@
 """Which of our modules a step is made of, found without running them.
 
-A step's code is read as syntax trees, from its `stage.py` through every import of a module that lies below one of the
-given roots, also imports inside functions. So a step that trains a network is keyed without importing torch.
+A step's code is read as text, from its `stage.py` through every import of a module that lies below one of the given
+roots, also imports inside functions. So a step that trains a network is keyed without importing torch. A line that only
+looks like an import (in a docstring) may add a module of ours to the key, never leave one out.
 Modules that are loaded by a name computed at run time are not seen; a step names those in `sources`.
 """
 
 from __future__ import annotations
 
-import ast
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from pipeline.digest import file_digest
 from pipeline.errors import ConfigError
+
+# Statements on a line of their own: syntax trees would say the same and take most of the time of a cached run.
+_IMPORT = re.compile(r"^[ \t]*(?:from[ \t]+([.\w]+)[ \t]+import[ \t]+(\([^)]*\)|[^\n]*)|import[ \t]+([^\n]+))", re.M)
 
 
 @dataclass
@@ -63,22 +67,25 @@ class SourceTree:
         if module not in self._imports:
             file = self.file_of(module)
             assert file is not None
-            tree = ast.parse(file.read_text(), filename=str(file))
             package = module if file.name == "__init__.py" else module.rpartition(".")[0]
-            names = set(_with_packages(_imported_names(tree, package)))
+            names = set(_with_packages(_imported_names(file.read_text(), package)))
             self._imports[module] = tuple(sorted(name for name in names if self.file_of(name) is not None))
         return self._imports[module]
 
 
-def _imported_names(tree: ast.AST, package: str) -> Iterator[str]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
-            base = ".".join([*above, node.module] if node.module else above)
-            yield base
-            yield from (f"{base}.{alias.name}" for alias in node.names)
+def _imported_names(text: str, package: str) -> Iterator[str]:
+    for base, names, plain in _IMPORT.findall(text):
+        if plain:
+            yield from (part.split()[0] for part in plain.split(",") if part.split())
+            continue
+        level = len(base) - len(base.lstrip("."))
+        above = package.split(".")[: len(package.split(".")) - level + 1] if level else []
+        module = ".".join([*above, base.lstrip(".")]).strip(".")
+        yield module
+        for part in names.strip("()").split(","):
+            words = part.partition("#")[0].split()
+            if words:
+                yield f"{module}.{words[0]}"
 
 
 def _with_packages(names: Iterable[str]) -> Iterator[str]:
