@@ -38,14 +38,14 @@ def experiment_runner(file: Path, name: str, quick: bool, wishes: Wishes, report
     return _runner(project, steps, experiment, wishes, reporter)
 
 
-def model_runner(file: Path, model: Path, inputs: Path | None, runs: int, wishes: Wishes, reporter: Reporter) -> Runner:
+def model_runner(
+    file: Path, model: Path, inputs: Path | None, labels: Path | None, wishes: Wishes, reporter: Reporter
+) -> Runner:
     """A runner for a network that somebody brings along; the files enter the cache key by content."""
     project = load_project(file)
     steps = load_steps(project.model_steps)
-    brought = {
-        "bring": {"model": _pinned(model), **({"inputs": _pinned(inputs)} if inputs is not None else {})},
-        "measure": {"runs": runs},
-    }
+    files = {"model": model, "inputs": inputs, "labels": labels}
+    brought = {"bring": {name: _pinned(path) for name, path in files.items() if path is not None}}
     experiment = model_experiment(project, model.stem, brought, wishes.settings, section_models(steps))
     return _runner(project, steps, experiment, wishes, reporter)
 

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from pipeline.assembly import Wishes, model_runner
+from pipeline.assembly import Wishes, experiment_runner, model_runner
+from pipeline.cache import Entry
 from pipeline.config import load_experiment, load_project
 from pipeline.console import reporter_for_stderr
 from pipeline.dag import load_steps, section_models
+from pipeline.errors import ConfigError
 from pipeline.options import CORES, AsJson, ExperimentName, Jobs, ModelFile, OutFile, Quick, Settings, Virtual, chosen
 from pipeline.output import print_answer
-from pipeline.runner import Outcome
 
 
 def resources(
@@ -59,27 +59,50 @@ def import_model(
 
 
 def measure(
-    model: ModelFile,
+    network: Annotated[
+        str, typer.Argument(help="an int8 .tflite file, or an experiment", metavar="MODEL.tflite|EXPERIMENT")
+    ],
     board: Annotated[str, typer.Option("--board", help="where to run it; attached unless --virtual", metavar="NAME")],
-    out: Annotated[Path, typer.Option("--out", help="folder for samples.csv, layers.csv, ...", metavar="DIR")],
+    out: Annotated[
+        Path | None, typer.Option("--out", help="folder for samples.csv, layers.csv, ...", metavar="DIR")
+    ] = None,
     virtual: Virtual = False,
+    quick: Quick = False,
     inputs: Annotated[
         Path | None, typer.Option("--inputs", help="int8 inputs to run; random ones without it", metavar="X.npy")
     ] = None,
+    labels: Annotated[
+        Path | None, typer.Option("--labels", help="the class of each of them, for --accuracy", metavar="Y.npy")
+    ] = None,
+    accuracy: Annotated[
+        int, typer.Option("--accuracy", min=0, help="send so many test inputs and report the device's accuracy")
+    ] = 0,
     runs: Annotated[int, typer.Option("--runs", min=1, help="timed inferences")] = 30,
     settings: Settings = None,
     jobs: Jobs = CORES,
     as_json: AsJson = False,
 ) -> None:
-    """Compile a .tflite, run it on a board or its twin, and check its outputs against TensorFlow Lite Micro."""
-    wishes = Wishes(boards=(board,), virtual=virtual, settings=settings or ())
+    """Run a network on a board or its twin and check its outputs against TensorFlow Lite Micro."""
+    asked = (f"measure.runs={runs}", f"measure.accuracy_inputs={accuracy}")
+    wishes = Wishes(boards=(board,), virtual=virtual, settings=(*asked, *(settings or ())))
+    is_file = network.endswith(".tflite")
+    if is_file and accuracy and labels is None:
+        raise ConfigError("--accuracy: a .tflite file brings no test set; add --inputs X.npy and --labels Y.npy")
+    if not is_file and (inputs or labels):
+        raise ConfigError(
+            "--inputs, --labels: an experiment has its own test set; give a .tflite file or leave them out"
+        )
     with reporter_for_stderr() as reporter:
-        runner = model_runner(chosen.file, model, inputs, runs, wishes, reporter)
+        if is_file:
+            runner = model_runner(chosen.file, Path(network), inputs, labels, wishes, reporter)
+        else:
+            runner = experiment_runner(chosen.file, network, quick, wishes, reporter)
         outcomes = runner.run(jobs)
-    answer = runner.project.tool("measured")({outcome.node.step: outcome.entry.folder for outcome in outcomes})
-    _copy_results(outcomes, out)
-    print_answer(answer, as_json)
-    sys.stderr.write(f"every file is in {out}/\n")
+    folders = {outcome.node.step: outcome.entry for outcome in outcomes}
+    print_answer(runner.project.tool("measured")({step: entry.folder for step, entry in folders.items()}), as_json)
+    if out is not None:
+        _copy_files(folders["measure"], out)
+    sys.stderr.write(f"every file is in {out or f'runs/{runner.experiment.run_name}'}/\n")
 
 
 def add_to(app: typer.Typer) -> None:
@@ -88,9 +111,8 @@ def add_to(app: typer.Typer) -> None:
     app.command(name="import")(import_model)
 
 
-def _copy_results(outcomes: Sequence[Outcome], out: Path) -> None:
-    """The files of the last step, writable and by name."""
+def _copy_files(entry: Entry, out: Path) -> None:
+    """The files of a step, writable and by name."""
     out.mkdir(parents=True, exist_ok=True)
-    entry = outcomes[-1].entry
     for name in entry.files:
         shutil.copyfile(entry.folder / name, out / Path(name).name)

@@ -35,12 +35,29 @@ def golden_inputs(graph: Graph, given: bytes | None, random_inputs: int, seed: i
     return np.concatenate([drawn, *extremes])
 
 
+def labelled(inputs: np.ndarray, given: bytes | None) -> np.ndarray:
+    """The class of each input, int64; none without a file."""
+    if given is None:
+        return np.zeros(0, np.int64)
+    labels = _array("--labels", given)
+    if labels.shape != (len(inputs),) or labels.dtype.kind not in "iu":
+        raise StageError(f"--labels: found {labels.dtype} {labels.shape}, needed whole numbers ({len(inputs)},)")
+    return labels.astype(np.int64)
+
+
 def _checked(content: bytes, shape: tuple[int, ...]) -> np.ndarray:
-    try:
-        inputs = np.load(io.BytesIO(content), allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        raise StageError(f"--inputs: not a .npy file ({error}); save the inputs with numpy.save") from error
-    if not isinstance(inputs, np.ndarray) or inputs.dtype != np.int8 or inputs.shape[1:] != shape or not len(inputs):
-        found = f"{inputs.dtype} {inputs.shape}" if isinstance(inputs, np.ndarray) else "an archive"
+    inputs = _array("--inputs", content)
+    if inputs.dtype != np.int8 or inputs.shape[1:] != shape or not len(inputs):
+        found = f"{inputs.dtype} {inputs.shape}"
         raise StageError(f"--inputs: found {found}, needed int8 (N, {', '.join(map(str, shape))}) with N >= 1")
     return inputs
+
+
+def _array(option: str, content: bytes) -> np.ndarray:
+    try:
+        found = np.load(io.BytesIO(content), allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise StageError(f"{option}: not a .npy file ({error}); save the array with numpy.save") from error
+    if not isinstance(found, np.ndarray):
+        raise StageError(f"{option}: found an archive, needed one array; save it with numpy.save")
+    return found

@@ -1,7 +1,8 @@
 """bring: take a .tflite that somebody made elsewhere into the pipeline, with golden values from TensorFlow Lite Micro.
 
-Reads   the file that the configuration names, and perhaps inputs for it (.npy, int8, first axis: which input)
-Writes  model.tflite, golden.npz (inputs, outputs)
+Reads   the file that the configuration names, and perhaps inputs for it (.npy, int8, first axis: which input) with the
+        class of each (.npy)
+Writes  model.tflite, golden.npz (inputs, outputs), features/ (test_x.npy, test_y.npy; empty without classes)
 Fails   StageError when a file changed since it was named, is damaged, or holds an operator that we cannot run
 """
 
@@ -27,7 +28,9 @@ class BringConfig(Config):
 
     model: BroughtFile
     inputs: BroughtFile | None = None
+    labels: BroughtFile | None = None  # the class of each input: makes a test set of them
     random_inputs: int = Field(default=8, ge=1)  # golden inputs where none are given; two extreme ones come on top
+    golden_of_labelled: int = Field(default=32, ge=1)  # golden ones among labelled inputs, which may be many
     seed: int = 0
 
 
@@ -35,20 +38,29 @@ class BringConfig(Config):
 class Brought:
     model: Path  # model.tflite, int8 in and out
     golden: Path  # golden.npz: inputs, and the outputs that TensorFlow Lite Micro gives
+    features: Path  # test_x.npy (int8), test_y.npy
 
 
 @stage("bring", packages=("ai-edge-litert", "tflite-micro", "flatbuffers", "numpy"))
 def run(*, config: BringConfig, out_dir: Path) -> Brought:
     import numpy as np
 
-    from stages.bring.golden import golden_inputs, pinned_bytes
+    from stages.bring.golden import golden_inputs, labelled, pinned_bytes
     from stages.graph.planned_file import without_float_edges
     from stages.graph.tflm import run_tflm
 
     content, edges = without_float_edges(pinned_bytes(config.model.path, config.model.sha256))
     graph = edges.graph
-    given = pinned_bytes(config.inputs.path, config.inputs.sha256) if config.inputs else None
+    given, classes = (
+        None if file is None else pinned_bytes(file.path, file.sha256) for file in (config.inputs, config.labels)
+    )
     inputs = golden_inputs(graph, given, config.random_inputs, config.seed)
-    np.savez(out_dir / "golden.npz", inputs=inputs, outputs=run_tflm(content, graph, inputs))
+    features = out_dir / "features"
+    features.mkdir()
+    tested = labelled(inputs, classes)
+    np.save(features / "test_x.npy", inputs[: len(tested)])
+    np.save(features / "test_y.npy", tested)
+    golden = inputs if classes is None else inputs[: config.golden_of_labelled]
+    np.savez(out_dir / "golden.npz", inputs=golden, outputs=run_tflm(content, graph, golden))
     (out_dir / "model.tflite").write_bytes(content)
-    return Brought(model=out_dir / "model.tflite", golden=out_dir / "golden.npz")
+    return Brought(model=out_dir / "model.tflite", golden=out_dir / "golden.npz", features=features)

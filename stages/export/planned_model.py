@@ -19,6 +19,7 @@ from stages.graph.resources import resources
 from stages.graph.tflite_reader import read_tflite
 from stages.graph.tflite_writer import write_tflite
 from stages.graph.tflm import arena_head_bytes, first_difference, run_tflm, run_tflm_keeping_all
+from stages.graph.tflm_plan import runtime_head_bytes
 
 _SOFTMAX_SUM_LIMIT = 512
 
@@ -122,8 +123,8 @@ def verify(model: PlannedModel, inputs: np.ndarray) -> None:
     if not np.array_equal(outputs, ours[model.graph.outputs[0]]):
         raise StageError("model.tflite: the arena plan changes the outputs of TensorFlow Lite Micro, needed equal bits")
     head_bytes = arena_head_bytes(model.content, model.graph)
-    if head_bytes is not None and head_bytes != model.layout.arena_bytes:
-        planned = model.layout.arena_bytes
+    planned = runtime_head_bytes(model.graph, model.layout.offsets)  # with the scratch buffers of its kernels
+    if head_bytes is not None and head_bytes != planned:
         raise StageError(f"model.tflite: TensorFlow Lite Micro needs {head_bytes} B of arena, planned were {planned} B")
 
 

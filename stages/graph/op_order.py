@@ -178,6 +178,8 @@ class _Task:
         result = probe(searches, self._favourite, most_states)
         if result.order is not None:
             self._keep(result.order)
+            if result.is_best:
+                self.floor = self.peak
         elif result.finished is not None:
             self.floor = min(result.next_bound, self.peak)
         if result.finished is not None and (means is Sweep or result.order is None):

@@ -37,6 +37,7 @@ class Probe:
 
     order: tuple[int, ...] | None
     next_bound: float  # without an order: no order needs less than this
+    is_best: bool  # no order needs less than the one found
     states: int
     finished: int | None  # the search that came to an end
 
@@ -147,6 +148,8 @@ def _behind_head(piece: Piece, block: tuple[int, ...], sizes: Sequence[float]) -
 class Search:
     """A depth-first search in one direction that can be interrupted."""
 
+    is_best = False  # it ends with the first order below its bound
+
     def __init__(self, walk: Walk, live: float, bound: float) -> None:
         self.walk, self.bound = walk, bound
         self.next_bound = float("inf")
@@ -241,6 +244,7 @@ class Stoppable(Protocol):
     next_bound: float
     states: int
     found: tuple[int, ...] | None
+    is_best: bool
 
     def advance(self, most_states: int) -> bool: ...
 
@@ -253,6 +257,7 @@ def probe(searches: Sequence[Stoppable], favourite: int | None, most_states: int
         is_over = searches[number].advance(_TURN_STATES)
         states = sum(each.states for each in searches)
         if is_over:
-            return Probe(searches[number].found, searches[number].next_bound, states, number)
+            over = searches[number]
+            return Probe(over.found, over.next_bound, over.is_best, states, number)
         if states >= most_states:
-            return Probe(None, searches[number].bound, states, None)
+            return Probe(None, searches[number].bound, False, states, None)

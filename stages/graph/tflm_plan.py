@@ -27,7 +27,7 @@ def runtime_plan(graph: Graph) -> RuntimePlan:
     """The best layout for the runtime, for the ops in the order in which they stand."""
     layout = arena_layout(_with_scratch(graph))
     offsets = layout.offsets[: len(graph.tensors)]
-    return RuntimePlan(offsets, _head_bytes(graph, offsets), layout)
+    return RuntimePlan(offsets, runtime_head_bytes(graph, offsets), layout)
 
 
 def scratch_bytes(graph: Graph) -> list[int]:
@@ -46,7 +46,7 @@ def _with_scratch(graph: Graph) -> Graph:
     return replace(graph, tensors=tuple(tensors), ops=tuple(ops))
 
 
-def _head_bytes(graph: Graph, offsets: tuple[int, ...]) -> int:
+def runtime_head_bytes(graph: Graph, offsets: tuple[int, ...]) -> int:
     """Where the runtime's own first fit ends up."""
     first, last = _lives(graph)
     head = 0

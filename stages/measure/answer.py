@@ -33,6 +33,10 @@ def measured(folders: Mapping[str, Path]) -> Answer:
     latencies = [float(sample["latency_ms"]) for sample in samples if sample["latency_ms"]]
     if latencies:
         record["latency_ms"] = sum(latencies) / len(latencies)
+    tested = read_json(folders["measure"] / "accuracy_device.json")
+    if tested["n"]:
+        record |= {"accuracy_n": tested["n"], "accuracy_device": tested["accuracy_device"]}
+        record |= {"accuracy_host": tested["accuracy_host"], "differences": tested["differences"]}
     width = max(map(len, record))
     lines = [f"{key:<{width}}  {_shown(value)}" for key, value in record.items()]
     checked = f"{device['golden_outputs_equal']} outputs are bit-identical to TensorFlow Lite Micro's"
@@ -42,4 +46,6 @@ def measured(folders: Mapping[str, Path]) -> Answer:
 def _shown(value: object) -> str:
     if value is None:
         return "-"
+    if isinstance(value, list):
+        return f"{len(value)} inputs whose outputs differ from the host's"
     return f"{value:,}" if isinstance(value, int) else f"{value:,.3f}" if isinstance(value, float) else str(value)

@@ -54,7 +54,7 @@ def run(
     footprint: Path,
     model: Path,
     golden: Path,
-    features: Path | None,
+    features: Path,
     dataset: Path | None,
     *,
     config: MeasureConfig,

@@ -16,6 +16,7 @@ from typing import Any
 from pipeline.errors import StageError
 from pipeline.stage import read_json
 from stages.nets.config import BudgetConfig
+from stages.report.device_lines import device_lines
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,7 @@ class BoardFigures:
     latency_ms: Spread | None
     power_w_modelled: float
     energy_mj_modelled: float | None
+    lines: tuple[str, ...]  # what else it showed
 
 
 def network_figures(
@@ -96,9 +98,9 @@ def network_figures(
     )
 
 
-def board_figures(name: str, footprint: Path, samples: Path, device: Path) -> BoardFigures:
+def board_figures(name: str, footprint: Path, samples: Path, device: Path, device_accuracy: Path) -> BoardFigures:
     """Everything about one board."""
-    used, told, rows = read_json(footprint), read_json(device), read_rows(samples)
+    used, told, tested, rows = read_json(footprint), read_json(device), read_json(device_accuracy), read_rows(samples)
     if not rows:
         raise StageError(f"{samples.name} of {name}: no samples, needed at least one; run the measure step again")
     power_w, latency_ms_modelled = told["power_w_modelled"], told["latency_ms_modelled"]
@@ -118,6 +120,7 @@ def board_figures(name: str, footprint: Path, samples: Path, device: Path) -> Bo
         latency_ms=spread_of(rows, "latency_ms"),
         power_w_modelled=power_w,
         energy_mj_modelled=None if latency_ms_modelled is None else power_w * latency_ms_modelled,
+        lines=tuple(device_lines(told, tested)),
     )
 
 

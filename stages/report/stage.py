@@ -1,6 +1,7 @@
 """report: one row per board of everything that was measured and modelled, and a table for the terminal.
 
-Reads   dataset, accuracy, plan, prune_metrics; footprint, samples, device_layers and device of every board
+Reads   dataset, accuracy, plan, prune_metrics; footprint, samples, device_layers, device and device_accuracy of every
+        board
 Writes  summary.csv, latency.csv, energy.csv, layers.csv, table.txt, report.html, figures/*.svg
 Fails   StageError when an input lacks a value that must be there
 
@@ -41,6 +42,7 @@ def run(
     samples: PerBoard,
     device_layers: PerBoard,
     device: PerBoard,
+    device_accuracy: PerBoard,
     *,
     config: ReportConfig,
     budget: BudgetConfig,
@@ -53,7 +55,10 @@ def run(
     from stages.report.terminal import table_text
 
     network = network_figures(experiment, dataset, accuracy, plan, prune_metrics, budget)
-    boards = [board_figures(name, footprint[name], samples[name], device[name]) for name in sorted(samples)]
+    boards = [
+        board_figures(name, footprint[name], samples[name], device[name], device_accuracy[name])
+        for name in sorted(samples)
+    ]
     drawn = charts(boards, device_layers)
     table = out_dir / "table.txt"
     table.write_text(table_text(network, boards))

@@ -19,6 +19,7 @@ def table_text(network: NetworkFigures, boards: Sequence[BoardFigures]) -> str:
         *([f"  (pruned from {network.unpruned_macs:,} MACs)"] if network.unpruned_macs is not None else []),
         "",
         *_aligned([_BOARD_TITLES, *(_board_row(figures) for figures in boards)]),
+        *("  " + line for figures in boards for line in figures.lines),
         "",
         *_notes(boards),
     ]

@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 
 from pipeline.errors import StageError
-from stages.bring.golden import golden_inputs, pinned_bytes
+from stages.bring.golden import golden_inputs, labelled, pinned_bytes
 from stages.graph.tflite_reader import read_tflite
 from stages.graph.tflite_writer import write_tflite
+from stages.graph.tflm import run_tflm
 from tests.stages.graph.int8_graphs import residual_network
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -86,6 +87,48 @@ def test_a_brought_network_is_measured_on_a_twin_and_equals_tflm(model, tmp_path
     rows = list(csv.DictReader((tmp_path / "out" / "samples.csv").read_text().splitlines()))
     assert {row["experiment"] for row in rows} == {"small"}
     assert len(np.load(tmp_path / "out" / "outputs.npz")["outputs"]) == 4
+
+
+@pytest.mark.slow
+def test_accuracy_of_labelled_inputs_is_measured_on_the_device(model, tmp_path):
+    content, graph = model.read_bytes(), read_tflite(model)
+    inputs = golden_inputs(graph, None, 38, seed=7)
+    classes = run_tflm(content, graph, inputs).reshape(len(inputs), -1).argmax(axis=1)
+    classes[:10] += 1  # a quarter of the labels is wrong
+    np.save(tmp_path / "x.npy", inputs)
+    np.save(tmp_path / "y.npy", classes)
+    where = ("--board", "nucleo_f767zi", "--virtual", "--runs", "1")
+    asked = ("--inputs", "x.npy", "--labels", "y.npy", "--accuracy", "40", "--json")
+    done = pipeline(tmp_path, "measure", str(model), *where, *asked)
+    assert done.returncode == 0, done.stderr
+    record = json.loads(done.stdout)
+    assert (record["accuracy_n"], record["accuracy_device"], record["accuracy_host"]) == (40, 0.75, 0.75)
+    assert record["differences"] == []
+    assert "every file is in runs/small/" in done.stderr
+
+
+def test_accuracy_without_labels_is_refused_before_anything_runs(model, tmp_path):
+    where = ("--board", "nucleo_f767zi", "--virtual")
+    for arguments, sentence in (
+        ((str(model), "--accuracy", "5"), "--accuracy: a .tflite file brings no test set; add --inputs X.npy and"),
+        (("kws_dscnn_s", "--labels", "y.npy"), "--inputs, --labels: an experiment has its own test set"),
+    ):
+        done = pipeline(tmp_path, "measure", *arguments, *where)
+        assert done.returncode == 2
+        assert done.stderr.startswith(sentence)
+
+
+def test_labels_must_be_one_whole_number_per_input(tmp_path):
+    inputs = np.zeros((3, 2, 2, 1), np.int8)
+    np.save(tmp_path / "y.npy", np.array([2, 0, 1]))
+    assert labelled(inputs, (tmp_path / "y.npy").read_bytes()).tolist() == [2, 0, 1]
+    assert labelled(inputs, None).tolist() == []
+    for wrong in (np.zeros(2, np.int64), np.zeros(3)):
+        np.save(tmp_path / "y.npy", wrong)
+        with pytest.raises(StageError, match=r"--labels: found .*, needed whole numbers \(3,\)"):
+            labelled(inputs, (tmp_path / "y.npy").read_bytes())
+    with pytest.raises(StageError, match="--labels: not a .npy file"):
+        labelled(inputs, b"nonsense")
 
 
 def test_a_missing_or_damaged_model_is_one_sentence(tmp_path):

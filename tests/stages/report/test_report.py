@@ -47,6 +47,20 @@ def make_report(
     footprint = {"flash_bytes": flash_used, "ram_bytes": 70000}
     footprint["regions"] = {"flash": {"used_bytes": flash_used, "size_bytes": 2_000_000}}
     of_twin = {
+        "board": TWIN,
+        "front_end": {
+            "instructions": 2_700_000,
+            "cycles": None,
+            "latency_ms_modelled": 9.5,
+            "features": 980,
+            "features_equal": 931,
+            "features_within_one": 980,
+        },
+        "stream": {
+            "seconds": 60.0,
+            "score": {"words": 16, "hits": 13, "misses": 3, "false_alarms": 1},
+            "busy_share_modelled": 0.25,
+        },
         "power_w_modelled": 0.9,
         "source": "virtual",
         "clock_hz": 216_000_000,
@@ -54,6 +68,9 @@ def make_report(
         "cycles_zero_wait": 4_000_000,
     }
     of_board = {
+        "board": BOARD,
+        "front_end": None,
+        "stream": None,
         "power_w_modelled": 1.2,
         "source": "hardware",
         "clock_hz": 480_000_000,
@@ -77,6 +94,13 @@ def make_report(
         {
             TWIN: put(tmp_path / "t.json", {**of_twin, "latency_ms_modelled": 20.0}),
             BOARD: put(tmp_path / "b.json", {**of_board, "latency_ms_modelled": None}),
+        },
+        {
+            TWIN: put(tmp_path / "t.accuracy.json", {"n": 0}),
+            BOARD: put(
+                tmp_path / "b.accuracy.json",
+                {"n": 200, "accuracy_device": 0.945, "accuracy_host": 0.95, "outputs_equal": 198},
+            ),
         },
         config=ReportConfig(),
         budget=budget,
@@ -179,6 +203,22 @@ def test_table_shows_the_figures_and_says_what_is_virtual(tmp_path: Path) -> Non
     for part in ("20.000", "18.000", "11.000 ± 2.000", "source virtual: instructions counted on a QEMU twin"):
         assert part in text
     assert "exceeded" not in text
+
+
+def test_table_tells_what_else_a_device_showed(tmp_path: Path) -> None:
+    lines = [line.strip() for line in make_report(tmp_path).table.read_text().splitlines()]
+    assert (
+        f"{BOARD} (hardware): accuracy 94.50 % of 200 test inputs, on the host 95.00 %; "
+        "198 outputs bit-identical to the host's"
+    ) in lines
+    assert (
+        f"{TWIN} (virtual): MFCC of a clip takes 2,700,000 instructions, 9.500 ms modelled; "
+        "of 980 int8 features 95.00 % equal the host's, 100.00 % within 1"
+    ) in lines
+    assert (
+        f"{TWIN} (virtual): in 60 s of synthetic speech 13 of 16 words heard, 3 missed, 1 false alarms; "
+        "core busy 25 % of the time, modelled"
+    ) in lines
 
 
 def test_page_shows_every_op_and_escapes_names(tmp_path: Path) -> None:
