@@ -35,7 +35,7 @@ class Exported:
     golden: Path  # golden.npz: inputs, the outputs that TensorFlow Lite Micro gives, labels
 
 
-@stage("export", packages=("ai-edge-litert", "tflite-micro", "flatbuffers", "torch", "numpy"))
+@stage("export", packages=("ai-edge-litert", "tflite-micro", "flatbuffers", "torch", "numpy", "ortools"))
 def run(
     features: Path,
     dataset: Path,
