@@ -175,7 +175,9 @@ class _Task:
 
     def _probe(self, means: type[Search] | type[Sweep], bound: float, most_states: int) -> Probe:
         searches = [means(walk, live, bound) for walk, live in zip(self._walks, self._live, strict=True)]
-        result = probe(searches, self._favourite, most_states)
+        # Large sweeps take about as long either way: better to bet on one than to do both.
+        favourite = 1 if means is Sweep and self._favourite is None else self._favourite
+        result = probe(searches, favourite, most_states)
         if result.order is not None:
             self._keep(result.order)
             if result.is_best:
