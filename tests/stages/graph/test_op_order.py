@@ -219,19 +219,25 @@ def test_random_wirings_are_solved_to_the_proven_optimum(seed):
     assert found.states < 600_000
 
 
-@pytest.mark.parametrize("means", [Search, Sweep])
-@pytest.mark.parametrize("forwards", [True, False], ids=["front", "back"])
-def test_each_search_alone_finds_an_order_just_where_there_is_one(means, forwards):
+def whole_walks(forwards: bool):
+    """Random graphs, each as one piece, with the bytes alive where the walk begins."""
     for seed in range(25):
         graph = random_graph(12 + seed % 4, seed)
         problem = OrderProblem(graph)
         sizes = problem.buffers.sizes([tensor.nbytes for tensor in graph.tensors])
         everything = part_of(problem.buffers, (1 << len(graph.ops)) - 1, 0).piece
-        ends = [sum(sizes[b] for b in range(len(sizes)) if problem.buffers.is_alive(b, done)) for done in (0, -1)]
-        walk = Walk(everything, sizes, forwards=forwards)
+        done = 0 if forwards else -1
+        live = sum(sizes[b] for b in range(len(sizes)) if problem.buffers.is_alive(b, done))
+        yield graph, Walk(everything, sizes, forwards=forwards), live
+
+
+@pytest.mark.parametrize("means", [Search, Sweep])
+@pytest.mark.parametrize("forwards", [True, False], ids=["front", "back"])
+def test_each_search_alone_finds_an_order_just_where_there_is_one(means, forwards):
+    for graph, walk, live in whole_walks(forwards):
         least = smallest_peak(graph)
         for bound in (least, least + 1):
-            search = means(walk, ends[0] if forwards else ends[1], bound)
+            search = means(walk, live, bound)
             while not search.advance(1000):
                 pass
             assert (search.found is not None) == (bound > least)
@@ -239,3 +245,19 @@ def test_each_search_alone_finds_an_order_just_where_there_is_one(means, forward
                 assert search.next_bound >= least
             else:
                 assert slow_peak(graph, search.found) == least
+
+
+@pytest.mark.parametrize("forwards", [True, False], ids=["front", "back"])
+def test_a_sweep_knows_when_its_order_is_the_best(forwards):
+    told = 0
+    for graph, walk, live in whole_walks(forwards):
+        least = smallest_peak(graph)
+        for bound in range(least + 1, 2 * least, max(1, least // 5)):
+            sweep = Sweep(walk, live, bound)
+            while not sweep.advance(1000):
+                pass
+            peak = slow_peak(graph, sweep.found)
+            assert peak < bound
+            assert peak == least or not sweep.is_best
+            told += sweep.is_best
+    assert told >= 25  # once a graph at least: with a bound just above the least peak
