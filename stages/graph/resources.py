@@ -46,6 +46,7 @@ class Usage:
 
     size_bytes: float
     peak_bytes: float
+    peak_bytes_imprecise: float
     macs: float
 
 
@@ -55,6 +56,7 @@ class UsageGradients:
 
     size_bytes: np.ndarray
     peak_bytes: np.ndarray
+    peak_bytes_imprecise: np.ndarray
     macs: np.ndarray
 
 
@@ -89,6 +91,7 @@ class ResourceModel:
         self._activations = [self._elements(tensor, activation_bytes(tensor)) for tensor in graph.tensors]
         self._size = [term for op in graph.ops for term in self._size_of(op)]
         self._macs = [self._per_width(op_macs(graph, op), _groups_of_macs(graph, op)) for op in graph.ops]
+        self._touched = [_touched(graph, op) for op in graph.ops]
         self._orders = OrderProblem(graph)
 
     def best_order(self, widths: Sequence[float]) -> OpOrder:
@@ -98,19 +101,30 @@ class ResourceModel:
     def resources(self, widths: Sequence[int]) -> Resources:
         """Exact figures for whole widths."""
         usage = self.usage(widths)
-        imprecise = max(self._op_bytes(op, widths) for op in self.graph.ops)
-        return Resources(round(usage.size_bytes), round(usage.peak_bytes), round(imprecise), round(usage.macs))
+        peaks = round(usage.peak_bytes), round(usage.peak_bytes_imprecise)
+        return Resources(round(usage.size_bytes), *peaks, round(usage.macs))
 
     def usage(self, widths: Sequence[float]) -> Usage:
         """Figures for any widths."""
-        peak = self.best_order(widths).peak_bytes
-        return Usage(_total(self._size, widths), peak, _total(self._macs, widths))
+        tensor_bytes = self._tensor_bytes(widths)
+        peak, imprecise = self._orders.solve(tensor_bytes).peak_bytes, self._largest_op(tensor_bytes)
+        return Usage(
+            size_bytes=_total(self._size, widths),
+            peak_bytes=peak,
+            peak_bytes_imprecise=sum(tensor_bytes[index] for index in imprecise),
+            macs=_total(self._macs, widths),
+        )
 
     def gradients(self, widths: Sequence[float]) -> UsageGradients:
         """Derivatives by each group's width; at a tie between bottlenecks, those of one of them."""
-        bottleneck = self.best_order(widths).bottleneck
-        peak = [self._activations[tensor] for tensor in bottleneck]
-        return UsageGradients(*(self._gradient(terms, widths) for terms in (self._size, peak, self._macs)))
+        tensor_bytes = self._tensor_bytes(widths)
+        peak, imprecise = self._orders.solve(tensor_bytes).bottleneck, self._largest_op(tensor_bytes)
+        return UsageGradients(
+            size_bytes=self._gradient(self._size, widths),
+            peak_bytes=self._gradient([self._activations[index] for index in peak], widths),
+            peak_bytes_imprecise=self._gradient([self._activations[index] for index in imprecise], widths),
+            macs=self._gradient(self._macs, widths),
+        )
 
     def _gradient(self, terms: Iterable[Monomial], widths: Sequence[float]) -> np.ndarray:
         gradient = np.zeros(len(self.widths))
@@ -121,11 +135,9 @@ class ResourceModel:
     def _tensor_bytes(self, widths: Sequence[float]) -> list[float]:
         return [term.value(widths) for term in self._activations]
 
-    def _op_bytes(self, op: Op, widths: Sequence[float]) -> float:
-        touched = set(self.graph.activations_of(op))
-        if op.kind not in ALIASES and not replaceable(self.graph, op):
-            touched |= set(op.outputs)
-        return sum(self._activations[index].value(widths) for index in touched)
+    def _largest_op(self, tensor_bytes: Sequence[float]) -> frozenset[int]:
+        """Tensors of the op that touches the most bytes."""
+        return max(self._touched, key=lambda touched: sum(tensor_bytes[index] for index in touched))
 
     def _elements(self, tensor: Tensor, amount: float) -> Monomial:
         """`amount` as a monomial: proportional to the width of the tensor's group, if it has one."""
@@ -138,6 +150,12 @@ class ResourceModel:
         biases = bias_bytes(self.graph, op)
         weights = self._per_width(op_size_bytes(self.graph, op) - biases, _groups_of_weights(self.graph, op))
         return [weights, self._elements(self.graph.tensors[op.outputs[0]], biases)] if biases else [weights]
+
+
+def _touched(graph: Graph, op: Op) -> frozenset[int]:
+    """What one op reads and writes; a result that is written over an operand takes no room of its own."""
+    in_place = op.kind in ALIASES or replaceable(graph, op)
+    return frozenset(graph.activations_of(op)) | (frozenset() if in_place else frozenset(op.outputs))
 
 
 def op_size_bytes(graph: Graph, op: Op) -> int:

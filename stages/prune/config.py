@@ -1,12 +1,15 @@
-"""The section `prune`: training recipe and pruning algorithm, each default beside its reason."""
+"""The section `prune`: training recipe, pruning algorithm and study switches, each default beside its reason."""
 
 from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from pipeline.stage import Config
+
+Objective = Literal["peak_bytes", "size_bytes", "macs"]
+OBJECTIVES: tuple[Objective, ...] = ("peak_bytes", "size_bytes", "macs")
 
 
 class PruneConfig(Config):
@@ -27,16 +30,46 @@ class PruneConfig(Config):
     )  # eta_pi, learning rate of the width multipliers; about 155/rate updates for KWS-S
     update_every: int = Field(default=20, ge=1)  # training steps between two updates of the widths (paper)
     start_step: int = Field(default=40, ge=0)  # first update; before it all saliences are nearly equal
-    alpha_rule: Literal["initial_losses", "first_gradients"] = "initial_losses"
+    # initial_losses: alpha_TSK = r * P_RES / P_TSK at the first update (paper). first_gradients: alpha_TSK brings the
+    # first task gradients to r * cap (paper, appendix A). every_gradient: both are scaled anew in each update, so that
+    # the task keeps its share when its gradients shrink or grow during training.
+    alpha_rule: Literal["initial_losses", "first_gradients", "every_gradient"] = "initial_losses"
     task_weight: float = Field(default=2 / 3, ge=0)  # r, share of the task loss (paper: 1/2 to 3/4, typically 2/3)
     gradient_cap: float = Field(default=0.025, gt=0)  # paper, appendix on sensitivity
     validation_batch: int = Field(default=100, ge=1)  # clips for the task loss of one update
+    early_termination: bool = True  # shrink once the budgets hold; false: the masks stay live until QAT (paper)
     settle_updates: int = Field(
         default=3, ge=0
     )  # updates of the masks alone, between reaching the budgets and shrinking
     min_channels: int = Field(default=4, ge=1)
+    channel_multiple: Literal[1, 2, 4, 8] = 1  # of a pruned group's width; kernels work on 2 or 4 channels at once
 
     shift_frames: int = Field(default=4, ge=0)  # augmentation: shift in time by at most this
     masked_frames: int = Field(default=6, ge=0)  # longest stretch of frames set to the mean
     masked_coefficients: int = Field(default=1, ge=0)  # widest band of coefficients set to the mean
     noise: float = Field(default=0.1, ge=0)  # standard deviation added to the (standardised) features
+
+    # Study switches: what the paper's ablations and sensitivity studies turn.
+    method: Literal["differentiable", "uniform"] = "differentiable"  # uniform: all layers scaled alike before training
+    losses: Literal["both", "task", "resource"] = "both"  # which of P_TSK and P_RES move the widths
+    objectives: tuple[Objective, ...] = OBJECTIVES  # of P_RES; one without a budget is left out anyway
+    peak: Literal["exact", "imprecise"] = "exact"  # imprecise: the largest op alone, as in earlier work
+    scalarisation: Literal["random", "sum"] = "random"  # of the objectives over their budgets
+    # tangent: dP_TSK/dM as autograd gives it (paper). secant: the difference of P_TSK between mask 1 and mask 0 in a
+    # second-order model; near a minimum of the training loss the tangent of a living channel vanishes.
+    task_slope: Literal["tangent", "secant"] = "tangent"
+    alpha_resource: float | None = Field(default=None, ge=0)  # instead of the rule's, for sweeps
+    alpha_task: float | None = Field(default=None, ge=0)
+    missed_budgets: Literal["error", "report"] = "error"  # report: end with `fits: false`, as a sweep needs it
+
+    @model_validator(mode="after")
+    def _has_objectives(self) -> PruneConfig:
+        if not self.objectives or len(set(self.objectives)) < len(self.objectives):
+            raise ValueError(f"found objectives {list(self.objectives)}, needed one to three different ones")
+        return self
+
+    @property
+    def may_miss_budgets(self) -> bool:
+        """Whether a network over its budgets is a finding: the run was told not to look at all of them, or to go on."""
+        sees_all = self.losses != "task" and self.peak == "exact" and set(self.objectives) == set(OBJECTIVES)
+        return self.missed_budgets == "report" or not sees_all

@@ -45,7 +45,10 @@ def folded_forward(net: nn.Module, channels: Channels, masks: Sequence[Tensor], 
 
 
 def explicit_forward(channels: Channels, masks: Sequence[Tensor], x: Tensor) -> Tensor:
-    """The same output, masks multiplied behind the activations; gradients reach all masks, also those that are 0."""
+    """The same output, masks multiplied behind the activations; gradients reach all masks, also those that are 0.
+
+    A mask has one value per channel, or one per example and channel.
+    """
     by_node = {
         layer.node: masks[layer.group_out] for layer in channels.layers if layer.masked and layer.group_out is not None
     }
@@ -60,7 +63,7 @@ class _MaskingInterpreter(fx.Interpreter):
     def run_node(self, n: fx.Node) -> Any:
         result = super().run_node(n)
         mask = self.masks.get(n.name)
-        return result if mask is None else result * mask.reshape(1, -1, *[1] * (result.dim() - 2))
+        return result if mask is None else result * mask.reshape(-1, mask.shape[-1], *[1] * (result.dim() - 2))
 
 
 class _FiniteInterpreter(fx.Interpreter):

@@ -10,8 +10,8 @@ from torch import nn
 
 from stages.graph.resources import Resources
 from stages.nets.config import BudgetConfig
+from stages.prune.objectives import exceeded
 from stages.prune.training import Trained
-from stages.prune.width_update import exceeded
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,9 @@ def prune_metrics(trained: Trained, budget: BudgetConfig) -> PruneMetrics:
         validation_accuracy=trained.validation_accuracy,
         test_accuracy=trained.test_accuracy,
         before=trained.unpruned.resources,
-        after=trained.resources,
+        after=trained.pruned.resources,
         budget=budget.limits,
-        fits=not exceeded(trained.resources, budget),
+        fits=not exceeded(trained.pruned.resources, budget),
         widths=trained.architecture.widths,
         updates=len(trained.trajectory),
         macs_trained_relative=trained.macs_trained_relative,

@@ -20,13 +20,15 @@ from pipeline.stage import Checkpoint
 from stages.nets.channels import Channels, find_channels
 from stages.nets.narrowing import narrowed
 from stages.prune.masks import folded_forward
+from stages.prune.objectives import Objectives
 from stages.prune.recipe import Task
 from stages.prune.seeds import derived_seed
 from stages.prune.shrink import carry_over_momentum, kept_channels
 from stages.prune.trajectory import TrajectoryRow
 from stages.prune.width_update import WidthState, WidthUpdate
+from stages.prune.widths import WidthRule, uniform_widths
 
-CHECKPOINT_FORMAT = 1
+CHECKPOINT_FORMAT = 2
 # What reading a checkpoint raises when the file is torn, of another format or of another network.
 UNREADABLE = (
     OSError,
@@ -73,11 +75,23 @@ class Run:
 
 
 def fresh_run(task: Task) -> Run:
-    """The start of training."""
+    """The start of training: wide, or with `method: uniform` as narrow as it will stay."""
     torch.manual_seed(derived_seed(task.config.seed, "weights", 0))
     run = _run_of(task, None)
-    run.pruning = WidthUpdate(run.channels, task.config, task.budget)
+    if task.config.method == "uniform":
+        rule, objectives = WidthRule(run.channels, task.config), Objectives(run.channels, task.config, task.budget)
+        run = _run_of(task, uniform_widths(rule, objectives))
+        _draw_weights(run.net)
+    else:
+        run.pruning = WidthUpdate(run.channels, task.config, task.budget)
     return run
+
+
+def _draw_weights(net: nn.Module) -> None:
+    """Anew: a network cut from a wide one has weights drawn for the wide one's fan-in."""
+    for module in net.modules():
+        if isinstance(module, nn.Conv2d | nn.Linear):
+            module.reset_parameters()
 
 
 def resumed_run(task: Task, checkpoint: Checkpoint) -> Run | None:

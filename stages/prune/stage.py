@@ -1,9 +1,9 @@
 """prune: train the backbone and shrink it, while it trains, until it meets the budgets of the device.
 
 Reads   features/{train,validation,test}_{x,y}.npy, dataset.json (classes)
-Writes  network.pt (weights of the small float network), architecture.json, trajectory.csv, metrics.json
+Writes  network.pt (weights of the small float network), architecture.json, trajectory.csv, metrics.json, layers.csv
 Fails   ConfigError for a budget that no width can meet; StageError for features that do not fit the network, for a
-        loss that is not finite, or for budgets not met by the last epoch
+        loss that is not finite, or for budgets not met by the last epoch (unless a study was told not to look at them)
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ class Pruned:
     architecture: Path  # architecture.json: rebuilds it
     trajectory: Path  # trajectory.csv: one row per update
     prune_metrics: Path  # metrics.json: accuracy, resources before and after
+    pruned_layers: Path  # layers.csv: what each op needs before and after
 
 
 @stage("prune", packages=("torch", "numpy"))
@@ -38,6 +39,7 @@ def run(
 ) -> Pruned:
     from stages.nets.registry import save_architecture
     from stages.prune.examples import load_examples
+    from stages.prune.layer_table import write_layers
     from stages.prune.metrics import prune_metrics, write_network
     from stages.prune.recipe import Task, refuse_other_shape
     from stages.prune.training import train
@@ -55,4 +57,5 @@ def run(
             out_dir / "trajectory.csv", trained.trajectory, group_names(trained.unpruned.graph)
         ),
         prune_metrics=write_json(out_dir / "metrics.json", prune_metrics(trained, budget)),
+        pruned_layers=write_layers(out_dir / "layers.csv", trained.unpruned.graph, trained.pruned.graph),
     )

@@ -3,7 +3,7 @@ small, and trains on at the lower cost (paper, 'Early termination').
 
 After every epoch the whole state is checkpointed; a run that continues from there ends with the same bytes as one that
 was never interrupted. Refused: a budget that no width can meet (ConfigError, before training), a loss that is not
-finite, budgets not met by the last epoch (StageError).
+finite, budgets not met by the last epoch (StageError; a study that was told not to look at them goes on).
 """
 
 from __future__ import annotations
@@ -17,16 +17,17 @@ from torch import Tensor, nn
 
 from pipeline.errors import ConfigError, StageError
 from pipeline.stage import Checkpoint, Progress
-from stages.graph.resources import Resources
 from stages.nets.channels import Channels, find_channels
 from stages.nets.registry import Architecture, architecture_of
 from stages.prune.examples import augmented
 from stages.prune.masks import first_broken_layer
+from stages.prune.objectives import Objectives, exceeded
 from stages.prune.recipe import Task, accuracy, channels_last, reproducible
 from stages.prune.run_state import Run, fresh_run, resumed_run, save_run
 from stages.prune.seeds import derived_seed, seeded
 from stages.prune.trajectory import TrajectoryRow
-from stages.prune.width_update import WidthUpdate, exceeded, smallest_reachable
+from stages.prune.width_update import WidthUpdate
+from stages.prune.widths import WidthRule
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,9 +37,9 @@ class Trained:
     net: nn.Module
     architecture: Architecture
     unpruned: Channels
+    pruned: Channels
     trajectory: tuple[TrajectoryRow, ...]
-    resources: Resources
-    macs_trained_relative: float  # computation spent, relative to training the unpruned network for as long
+    macs_trained_relative: float  # computation spent, P_TSK included, over training the unpruned network for as long
     validation_accuracy: float
     test_accuracy: float
 
@@ -66,22 +67,27 @@ def train(task: Task, progress: Progress, checkpoint: Checkpoint) -> Trained:
 
 def refuse_unreachable(task: Task, channels: Channels) -> None:
     """ConfigError for a budget below what the narrowest network needs."""
-    smallest = smallest_reachable(channels, task.config)
-    for name in exceeded(smallest, task.budget):
+    objectives = Objectives(channels, task.config, task.budget)
+    smallest, single = WidthRule(channels, task.config).smallest, (1,) * len(channels.widths)
+    for name in objectives.exceeded(smallest):
         unit = "" if name == "macs" else " B"
-        wanted, reachable = f"{getattr(task.budget, name)}{unit}", f"{getattr(smallest, name)}{unit}"
+        wanted, least = task.budget.limits[name], objectives.used(name, single)
+        reachable = f"{objectives.used(name, smallest)}{unit}"
+        way_out = f"raise the budget to at least {reachable}"
+        if wanted >= least:
+            way_out += f" or lower prune.min_channels (1 needs {least}{unit})"
         raise ConfigError(
-            f"budget.{name}: {wanted} cannot be met, {task.network.title} with {task.config.min_channels} channels in "
-            f"every layer needs {reachable}; raise the budget to at least {reachable} or lower prune.min_channels"
+            f"budget.{name}: {wanted}{unit} cannot be met, {task.network.title} with {max(smallest)} channels in "
+            f"every layer needs {reachable}; {way_out}"
         )
 
 
 def _refuse_missed_budgets(task: Task, pruning: WidthUpdate) -> None:
-    left = pruning.model.resources(pruning.widths())
+    left = pruning.objectives.resources(pruning.widths())
     missed = [
         f"{name} is {getattr(left, name)}, needed {getattr(task.budget, name)}" for name in exceeded(left, task.budget)
     ]
-    if missed:
+    if missed and not task.config.may_miss_budgets:
         raise StageError(
             f"prune: budgets not met after {task.config.epochs} epochs and {pruning.state.updates} updates: "
             f"{', '.join(missed)}; raise prune.epochs (now {task.config.epochs}) or "
@@ -99,14 +105,15 @@ def _train_epoch(task: Task, run: Run) -> float:
     total = 0.0
     chosen = order[: task.steps_per_epoch * task.batch].split(task.batch)
     for x, y in task.examples.train_batches(chosen, derived_seed(config.seed, "waveforms", run.epoch)):
-        loss = _train_step(task, run, channels_last(augmented(x, config, noise)), y)
+        loss = train_step(task, run, channels_last(augmented(x, config, noise)), y)
         total += loss
         if run.pruning is not None and run.step >= config.start_step and run.step % config.update_every == 0:
-            _update_widths(task, run, run.pruning, loss)
+            update_widths(task, run, run.pruning, loss)
     return total / task.steps_per_epoch
 
 
-def _train_step(task: Task, run: Run, x: Tensor, y: Tensor) -> float:
+def train_step(task: Task, run: Run, x: Tensor, y: Tensor) -> float:
+    """One step of SGD; the loss before it."""
     for group in run.optimiser.param_groups:
         group["lr"] = task.learning_rate(run.step)
     run.optimiser.zero_grad()
@@ -125,13 +132,15 @@ def _train_step(task: Task, run: Run, x: Tensor, y: Tensor) -> float:
     return value
 
 
-def _update_widths(task: Task, run: Run, pruning: WidthUpdate, loss: float) -> None:
+def update_widths(task: Task, run: Run, pruning: WidthUpdate, loss: float) -> None:
     """One update of widths and masks; shrinks the network once they have settled."""
     validation = task.examples.validation
     generator = seeded(task.config.seed, "validation", pruning.state.updates)
     chosen = torch.randperm(len(validation), generator=generator)[: task.config.validation_batch]
     moved = pruning.update(run.net, channels_last(validation.x[chosen]), validation.y[chosen])
     run.rows.append(TrajectoryRow.of(run.step, pruning.state.updates, loss, moved))
+    if moved.move is not None and moved.move.task_loss is not None:
+        run.macs_trained += len(chosen) * run.channels.resources.macs  # forward and backward, like a training step
     if pruning.is_settled:
         run.shrink(task)
 
@@ -142,8 +151,8 @@ def _result(task: Task, run: Run, unpruned: Channels) -> Trained:
         net=run.net.eval(),
         architecture=architecture_of(task.network, run.widths),
         unpruned=unpruned,
+        pruned=run.channels,
         trajectory=tuple(run.rows),
-        resources=run.channels.resources,
         macs_trained_relative=run.macs_trained / trained_unpruned,
         validation_accuracy=accuracy(run.net, run.forward, task.examples.validation),
         test_accuracy=accuracy(run.net, run.forward, task.examples.test),

@@ -9,9 +9,21 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from stages.graph.graph import Graph
-from stages.prune.width_update import WidthStep
+from stages.prune.width_update import Move, WidthStep
 
-FIGURES = ("size_bytes", "peak_bytes", "macs", "train_loss", "task_loss", "resource_loss", "masks_changed")
+FIGURES = (
+    "size_bytes",
+    "peak_bytes",
+    "macs",
+    "train_loss",
+    "task_loss",
+    "resource_loss",
+    "masks_changed",
+    "peak_bytes_imprecise",
+    "task_pull",
+    "resource_pull",
+)
+AT_REST = Move("none", None, 0.0, None, 0.0)
 
 
 @dataclass(frozen=True)
@@ -20,31 +32,37 @@ class TrajectoryRow:
 
     step: int
     update: int
-    objective: str
+    objective: str  # 'none' once the budgets hold
     widths: tuple[int, ...]
     size_bytes: int
     peak_bytes: int
     macs: int
     train_loss: float
-    task_loss: float | None  # not computed once the budgets hold
+    task_loss: float | None  # not computed once the budgets hold, or without P_TSK
     resource_loss: float
     masks_changed: float
+    peak_bytes_imprecise: int
+    task_pull: float | None  # mean over the groups of alpha_TSK * dP_TSK/dpi as it was used, before the clip
+    resource_pull: float
 
     @classmethod
     def of(cls, step: int, update: int, train_loss: float, moved: WidthStep) -> TrajectoryRow:
-        used = moved.resources
+        used, move = moved.resources, moved.move or AT_REST
         return cls(
             step=step,
             update=update,
-            objective=moved.objective,
+            objective=move.objective,
             widths=moved.widths,
             size_bytes=used.size_bytes,
             peak_bytes=used.peak_bytes,
             macs=used.macs,
             train_loss=train_loss,
-            task_loss=moved.task_loss,
-            resource_loss=moved.resource_loss,
+            task_loss=move.task_loss,
+            resource_loss=move.resource_loss,
             masks_changed=moved.masks_changed,
+            peak_bytes_imprecise=used.peak_bytes_imprecise,
+            task_pull=move.task_pull,
+            resource_pull=move.resource_pull,
         )
 
 

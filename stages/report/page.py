@@ -1,4 +1,7 @@
-"""report.html: the table and, per board, what each op takes. One file, no script; whatever goes into it is escaped."""
+"""report.html: the table, what each op takes on each board, how the network was pruned.
+
+One file, no script; whatever goes into it is escaped.
+"""
 
 from __future__ import annotations
 
@@ -14,22 +17,22 @@ _COLUMNS = {"cycles": "cycles, measured", "cycles_modelled": "cycles, modelled",
 
 
 def charts(boards: Sequence[BoardFigures], device_layers: Mapping[str, Path]) -> dict[str, str]:
-    """An SVG per board, of the best that is known about its ops: measured before modelled before counted."""
+    """layers_<board>: an SVG of the best that is known about its ops, measured before modelled before counted."""
     drawn = {}
     for figures in boards:
         rows = read_rows(device_layers[figures.board])
         column = next((name for name in _COLUMNS if rows and all(row[name] != "" for row in rows)), None)
         if column is not None:
             title = f"{figures.board} ({figures.source}): {_COLUMNS[column]} per op"
-            drawn[figures.board] = layer_chart(title, rows, column)
+            drawn[f"layers_{figures.board}"] = layer_chart(title, rows, column)
     return drawn
 
 
 def write_figures(folder: Path, drawn: Mapping[str, str]) -> Path:
-    """layers_<board>.svg for each board."""
+    """One file per figure."""
     folder.mkdir()
-    for board, svg in drawn.items():
-        (folder / f"layers_{board}.svg").write_text(svg)
+    for name, svg in drawn.items():
+        (folder / f"{name}.svg").write_text(svg)
     return folder
 
 

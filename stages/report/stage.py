@@ -1,7 +1,7 @@
 """report: one row per board of everything that was measured and modelled, and a table for the terminal.
 
-Reads   dataset, accuracy, plan, prune_metrics; footprint, samples, device_layers, device and device_accuracy of every
-        board
+Reads   dataset, accuracy, plan, prune_metrics, trajectory, pruned_layers; of every board footprint, samples,
+        device_layers, device and device_accuracy
 Writes  summary.csv, latency.csv, energy.csv, layers.csv, table.txt, report.html, figures/*.svg
 Fails   StageError when an input lacks a value that must be there
 
@@ -29,7 +29,7 @@ class Report:
     layers: Path  # layers.csv: one row per board and op
     table: Path  # table.txt, for the terminal
     page: Path  # report.html
-    figures: Path  # folder of layers_<board>.svg
+    figures: Path  # folder of layers_<board>.svg and pruning_*.svg
 
 
 @stage("report")
@@ -43,6 +43,8 @@ def run(
     device_layers: PerBoard,
     device: PerBoard,
     device_accuracy: PerBoard,
+    trajectory: Path,
+    pruned_layers: Path,
     *,
     config: ReportConfig,
     budget: BudgetConfig,
@@ -51,6 +53,7 @@ def run(
 ) -> Report:
     from stages.report.figures import board_figures, network_figures
     from stages.report.page import charts, write_figures, write_page
+    from stages.report.pruning import pruning_figures
     from stages.report.tables import energy_rows, latency_rows, layer_rows, summary_rows, write_csv
     from stages.report.terminal import table_text
 
@@ -59,7 +62,7 @@ def run(
         board_figures(name, footprint[name], samples[name], device[name], device_accuracy[name])
         for name in sorted(samples)
     ]
-    drawn = charts(boards, device_layers)
+    drawn = charts(boards, device_layers) | pruning_figures(trajectory, pruned_layers, budget)
     table = out_dir / "table.txt"
     table.write_text(table_text(network, boards))
     return Report(

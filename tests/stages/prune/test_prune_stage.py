@@ -23,8 +23,17 @@ from stages.prune.stage import run
 
 NETWORK = NetworkConfig(width=16, blocks=2, input_shape=(12, 6, 1), classes=3)
 BUDGET = BudgetConfig(peak_bytes="950B", size_bytes="1000B", macs="60K")
-QUICK = {"epochs": 8, "batch": 10, "update_every": 2, "start_step": 2, "rate": 4.0, "settle_updates": 1, "threads": 1}
-FILES = ("network.pt", "architecture.json", "trajectory.csv", "metrics.json")
+QUICK = {
+    "epochs": 8,
+    "batch": 10,
+    "validation_batch": 10,
+    "update_every": 2,
+    "start_step": 2,
+    "rate": 4.0,
+    "settle_updates": 1,
+    "threads": 1,
+}
+FILES = ("network.pt", "architecture.json", "trajectory.csv", "metrics.json", "layers.csv")
 
 
 class Silent:
@@ -139,6 +148,7 @@ def test_the_trajectory_falls_to_the_budgets(undisturbed):
     assert list(rows[0]) == [
         "step", "update", "objective", "width_stem", "width_blocks.0.pointwise", "width_blocks.1.pointwise",
         "size_bytes", "peak_bytes", "macs", "train_loss", "task_loss", "resource_loss", "masks_changed",
+        "peak_bytes_imprecise", "task_pull", "resource_pull",
     ]  # fmt: skip
     assert [int(row["step"]) for row in rows] == [2 * n for n in range(1, len(rows) + 1)]
     assert [int(row["update"]) for row in rows] == list(range(1, len(rows) + 1))
@@ -147,6 +157,19 @@ def test_the_trajectory_falls_to_the_budgets(undisturbed):
     widths = json.loads((undisturbed / "architecture.json").read_text())["widths"]
     assert [int(rows[-1][f"width_{name}"]) for name in ("stem", "blocks.0.pointwise", "blocks.1.pointwise")] == widths
     assert rows[0]["task_loss"] != "" and rows[-1]["task_loss"] == ""
+
+
+def test_the_layers_add_up_to_the_network_before_and_after(undisturbed):
+    rows = list(csv.DictReader((undisturbed / "layers.csv").read_text().splitlines()))
+    metrics = json.loads((undisturbed / "metrics.json").read_text())
+    for when in ("before", "after"):
+        used = metrics[when]
+        assert sum(int(row[f"macs_{when}"]) for row in rows) == used["macs"]
+        assert sum(int(row[f"size_bytes_{when}"]) for row in rows) == used["size_bytes"]
+        assert max(int(row[f"memory_bytes_{when}"]) for row in rows) == used["peak_bytes"]
+    assert [row["channels_before"] for row in rows[:2]] == ["16", "16"]
+    assert [int(row["channels_after"]) for row in rows[:2]] == [metrics["widths"][0]] * 2
+    assert (rows[0]["op"], rows[0]["name"]) == ("CONV_2D", "stem")
 
 
 def test_the_same_inputs_give_the_same_bytes(undisturbed, data, tmp_path):
@@ -294,3 +317,59 @@ def test_declaring_the_step_imports_nothing_heavy():
     assert found.stdout.strip() == "[]"
     assert run.sections.keys() == {"prune", "network", "budget"}
     assert list(run.artifacts) == ["features", "dataset"]
+
+
+def metrics_of(out_dir: Path) -> dict:
+    return json.loads((out_dir / "metrics.json").read_text())
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"objectives": ("macs",)}, {"losses": "task", "rate": 0.01}, {"missed_budgets": "report", "rate": 0.01}],
+)
+def test_a_study_that_misses_a_budget_says_so_and_goes_on(data, tmp_path, settings):
+    budget = BudgetConfig(peak_bytes="500B", size_bytes="1000B", macs="60K")
+    prune(data, tmp_path / "out", budget=budget, **settings)
+    metrics = metrics_of(tmp_path / "out")
+    assert metrics["fits"] is False and metrics["after"]["peak_bytes"] > 500
+    assert metrics["widths"] == json.loads((tmp_path / "out" / "architecture.json").read_text())["widths"]
+
+
+def test_uniform_scaling_trains_the_small_network_from_the_start(data, tmp_path):
+    prune(data, tmp_path / "out", method="uniform")
+    metrics = metrics_of(tmp_path / "out")
+    assert metrics["fits"] is True and metrics["updates"] == 0 and len(set(metrics["widths"])) == 1
+    assert metrics["macs_trained_relative"] == pytest.approx(metrics["after"]["macs"] / metrics["before"]["macs"])
+    assert (tmp_path / "out" / "trajectory.csv").read_text().count("\n") == 1
+
+
+def test_a_uniform_run_that_was_killed_ends_with_the_same_bytes(data, tmp_path):
+    prune(data, tmp_path / "whole", method="uniform")
+    checkpoint = Checkpoint(tmp_path / "checkpoint")
+    with pytest.raises(KeyboardInterrupt):
+        prune(data, tmp_path / "out", progress=Silent(die_after=3), checkpoint=checkpoint, method="uniform")
+    prune(data, tmp_path / "out", checkpoint=checkpoint, method="uniform")
+    assert file_bytes(tmp_path / "out") == file_bytes(tmp_path / "whole")
+
+
+def test_live_masks_move_until_the_end_and_cost_the_whole_training(data, tmp_path, undisturbed):
+    prune(data, tmp_path / "out", early_termination=False)
+    rows = list(csv.DictReader((tmp_path / "out" / "trajectory.csv").read_text().splitlines()))
+    assert int(rows[-1]["step"]) == 64 and rows[-1]["objective"] == "none"
+    metrics = metrics_of(tmp_path / "out")
+    assert metrics["fits"] is True
+    assert metrics["macs_trained_relative"] > 1.0 > metrics_of(undisturbed)["macs_trained_relative"]
+
+
+def test_a_late_start_leaves_the_network_whole_until_then(data, tmp_path):
+    prune(data, tmp_path / "out", start_step=30)
+    rows = list(csv.DictReader((tmp_path / "out" / "trajectory.csv").read_text().splitlines()))
+    assert int(rows[0]["step"]) == 30
+
+
+def test_a_budget_below_one_channel_per_layer_offers_no_fewer_channels(data, tmp_path):
+    budget = BudgetConfig(size_bytes="60B")
+    with pytest.raises(ConfigError, match=r"size_bytes: 60 B cannot be met, .*; raise the budget to at least \d+ B$"):
+        prune(data, tmp_path / "out", budget=budget, min_channels=1)
+    with pytest.raises(ConfigError, match=r"or lower prune.min_channels \(1 needs \d+ B\)$"):
+        prune(data, tmp_path / "out", budget=BudgetConfig(size_bytes="300B"))

@@ -12,7 +12,9 @@ from stages.nets.config import BudgetConfig, NetworkConfig
 from stages.nets.registry import build
 from stages.prune.config import PruneConfig
 from stages.prune.masks import explicit_forward
-from stages.prune.width_update import WidthUpdate, exceeded, multiplier_gradient
+from stages.prune.objectives import exceeded
+from stages.prune.task_loss import multiplier_gradient
+from stages.prune.width_update import WidthUpdate
 
 SHAPE = (49, 10, 1)
 NETWORK = NetworkConfig(width=24, blocks=2)
@@ -58,7 +60,8 @@ def test_task_gradient_is_taken_at_the_hard_masks_and_leaves_the_network_alone()
     net.train()
     before = {name: tensor.clone() for name, tensor in net.state_dict().items()}
     pruning.update(net, x, y)
-    loss, gradient = pruning.task_gradient(net, x, y)
+    found = pruning.task_loss(net, x, y)
+    loss, gradient = found.loss, found.gradient
     net.eval()
     with torch.no_grad():
         expected = float(F.cross_entropy(explicit_forward(pruning.channels, pruning.state.masks, x), y))
@@ -72,7 +75,7 @@ def test_resource_gradient_agrees_with_finite_differences():
     _, pruning = pruning_of()
     pruning.state.theta = np.log([0.9, 0.6, 0.75])
     for objective in ("size_bytes", "macs", "peak_bytes"):
-        _, gradient = pruning.resource_gradient(objective)
+        gradient = pruning.resource_loss(objective).gradient
         for group in range(3):
             losses = []
             for sign in (1, -1):
@@ -80,7 +83,7 @@ def test_resource_gradient_agrees_with_finite_differences():
                 multipliers[group] += sign * 1e-5
                 moved = pruning_of()[1]
                 moved.state.theta = np.log(multipliers)
-                losses.append(moved.resource_gradient(objective)[0])
+                losses.append(moved.resource_loss(objective).loss)
             assert gradient[group] == pytest.approx((losses[0] - losses[1]) / 2e-5, rel=1e-4, abs=1e-6)
 
 
@@ -92,11 +95,11 @@ def test_pruning_ends_just_below_the_budgets(rule):
         assert pruning.state.updates < 500
         history.append(pruning.update(net, *batch(pruning.state.updates)).widths)
     widths, before = history[-1], history[-2]
-    assert not exceeded(pruning.model.resources(widths), TIGHT)
-    assert exceeded(pruning.model.resources(before), TIGHT)
+    assert not exceeded(pruning.objectives.resources(widths), TIGHT)
+    assert exceeded(pruning.objectives.resources(before), TIGHT)
     one_less = [width + (width < earlier) for width, earlier in zip(widths, before, strict=True)]
     assert exceeded(
-        pruning.model.resources(one_less), TIGHT
+        pruning.objectives.resources(one_less), TIGHT
     )  # a little less of the last step would not have been enough
     assert all(
         after <= earlier
@@ -112,9 +115,10 @@ def test_no_objective_is_pruned_below_its_budget_for_its_own_sake():
     net, pruning = pruning_of(budget=budget, rate=40.0)
     while not pruning.state.reached:
         moved = pruning.update(net, *batch())
-        if getattr(moved.resources, moved.objective) <= getattr(budget, moved.objective):
+        if moved.move and getattr(moved.resources, moved.move.objective) <= getattr(budget, moved.move.objective):
             wider = [width + 1 for width in moved.widths]
-            assert getattr(pruning.model.resources(wider), moved.objective) > getattr(budget, moved.objective)
+            name = moved.move.objective
+            assert getattr(pruning.objectives.resources(wider), name) > getattr(budget, name)
     assert pruning.state.updates <= 3
 
 
@@ -122,7 +126,7 @@ def test_after_the_budgets_are_met_only_masks_change_until_they_have_settled():
     net, pruning = pruning_of(budget=BudgetConfig(peak_bytes="1MB", size_bytes="1MB", macs="1G"), settle_updates=2)
     for expected in (False, False, True):
         moved = pruning.update(net, *batch())
-        assert (moved.widths, moved.objective, moved.task_loss) == ((24, 24, 24), "none", None)
+        assert (moved.widths, moved.move) == ((24, 24, 24), None)
         assert pruning.is_settled is expected
 
 
@@ -138,13 +142,13 @@ def test_an_update_never_moves_a_multiplier_further_than_the_cap():
 def test_peak_alone_shrinks_only_the_bottleneck():
     net, pruning = pruning_of(budget=BudgetConfig(peak_bytes="6150B", size_bytes="1MB", macs="1G"))
     while not pruning.state.reached:
-        assert pruning.update(net, *batch()).objective == "peak_bytes"
+        assert pruning.update(net, *batch()).move.objective == "peak_bytes"
     assert pruning.widths() == (10, 24, 24)
 
 
 def test_only_violated_objectives_are_chosen_and_each_has_its_turn():
     net, pruning = pruning_of(budget=BudgetConfig(peak_bytes="1MB", size_bytes="900B", macs="250K"), rate=0.1)
-    chosen = [pruning.update(net, *batch()).objective for _ in range(30)]
+    chosen = [pruning.update(net, *batch()).move.objective for _ in range(30)]
     assert set(chosen) == {"size_bytes", "macs"}
 
 
@@ -157,14 +161,14 @@ def test_no_group_falls_below_the_minimum():
 
 def test_first_gradients_rule_gives_the_task_its_share_of_the_cap():
     net, pruning = pruning_of(alpha_rule="first_gradients", task_weight=0.5)
-    _, task = pruning.task_gradient(net, *batch())
+    task = pruning.task_loss(net, *batch()).gradient
     pruning.update(net, *batch())
     assert pruning.state.alpha_task * np.abs(task).mean() == pytest.approx(0.5 * 0.025)
 
 
 def test_initial_losses_rule_follows_the_paper():
     net, pruning = pruning_of(alpha_rule="initial_losses", task_weight=2 / 3)
-    loss, _ = pruning.task_gradient(net, *batch())
-    worst = max(pruning.resource_gradient(name)[0] for name in ("size_bytes", "macs", "peak_bytes"))
+    loss = pruning.task_loss(net, *batch()).loss
+    worst = max(pruning.resource_loss(name).loss for name in ("size_bytes", "macs", "peak_bytes"))
     pruning.update(net, *batch())
     assert pruning.state.alpha_task / pruning.state.alpha_resource == pytest.approx(2 / 3 * worst / loss)

@@ -83,6 +83,16 @@ def make_report(
     layer = {"index": 0, "op": "CONV_2D", "name": "a,<b>", "instructions": 17, "cycles_modelled": "", "cycles": ""}
     out_dir = tmp_path / "out"
     out_dir.mkdir()
+    steps = [
+        {"step": step, "size_bytes": size, "peak_bytes": size // 2, "macs": 100 * size, "train_loss": 2.0,
+         "task_loss": "", "masks_changed": 0.05, "peak_bytes_imprecise": size // 3}
+        for step, size in ((40, 420_000), (60, 60_000))
+    ]  # fmt: skip
+    pruned = {"index": 0, "op": "CONV_2D", "name": "stem<1>"} | {
+        f"{name}_{when}": value
+        for name in ("channels", "memory_bytes", "macs", "size_bytes")
+        for when, value in (("before", 276), ("after", 80))
+    }
     return run.function(
         put(tmp_path / "dataset.json", {"source": "builtin"}),
         put(tmp_path / "accuracy.json", {"accuracy_int8": 0.9375, "n": 640}),
@@ -102,6 +112,8 @@ def make_report(
                 {"n": 200, "accuracy_device": 0.945, "accuracy_host": 0.95, "outputs_equal": 198},
             ),
         },
+        put_rows(tmp_path / "trajectory.csv", steps),
+        put_rows(tmp_path / "pruned_layers.csv", [pruned]),
         config=ReportConfig(),
         budget=budget,
         experiment="kws_dscnn_s",
