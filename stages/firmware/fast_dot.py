@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from stages.firmware.assembly.dot import CHANNELS, HEADER_WORDS, DotShape, dot_function
+from stages.firmware.assembly.dot import CHANNELS, DotShape, dot_function, header_words
 from stages.firmware.c_text import c_array
 from stages.firmware.fast_scaling import Scaling
 from stages.firmware.kernel_parameters import weighted_operands, weights_title
@@ -41,6 +41,7 @@ class Dot:
         self.weight_bytes = 1 if is_short and (scaling.factor == 2).all() else 2
         self.blocks = packed_blocks(scaling, weights, self.weight_bytes)
         self._elements = places[1] // 2
+        self._zero = scaling.zero
         self._shapes = {
             pixels: DotShape(
                 *(pixels, lines, (taps + 1) // 2, places[0] if lines > 1 else 0, places[1]),
@@ -57,11 +58,12 @@ class Dot:
     def members(self, pixels: int, run: int) -> dict[str, object]:
         used = self._used(pixels, run)
         return {
+            "outputs": self.outputs,
+            "zero": self._zero,
             "two_pixels": self._shapes[2].name if 2 in used else "0",
             "one_pixel": self._shapes[1].name if 1 in used else "0",
             "blocks": f"{self.name}_blocks",
             "block_words": self.blocks.shape[1],
-            "outputs": self.outputs,
             "pixel_elements": self._elements,
         }
 
@@ -86,11 +88,15 @@ def packed_blocks(scaling: Scaling, weights: np.ndarray, weight_bytes: int) -> n
     for start in range(0, outputs, CHANNELS):
         first = min(start, outputs - CHANNELS)
         own = slice(first, first + CHANNELS)
-        blocks.append(
-            np.concatenate([bias[own], scaling.words[own].astype(np.int32).reshape(-1), words[own].T.reshape(-1)])
-        )
-    assert blocks[0].size == HEADER_WORDS + CHANNELS * words.shape[1]
+        blocks.append(np.concatenate([bias[own], *_scaling_words(scaling, own), words[own].T.reshape(-1)]))
+    assert blocks[0].size == header_words(scaling.some_unshifted) + CHANNELS * words.shape[1]
     return np.stack(blocks)
+
+
+def _scaling_words(scaling: Scaling, own: slice) -> list[np.ndarray]:
+    if scaling.some_unshifted:
+        return [scaling.words[own].astype(np.int32).reshape(-1)]
+    return [scaling.multiplier[own].astype(np.int32), (scaling.right[own] - 1).astype(np.uint8).view("<i4")]
 
 
 def _int16_words(weights: np.ndarray) -> np.ndarray:

@@ -11,10 +11,21 @@ static inline int32_t lifted(int8_t value, const struct add_operand *operand)
 
 void add(const struct add *params, const int8_t *first, const int8_t *second, int8_t *output)
 {
-    for (int32_t index = 0; index < params->elements; index++) {
-        const int32_t sum = lifted(first[index], &params->operands[0]) + lifted(second[index], &params->operands[1]);
-        const int32_t scaled = rescale(sum, params->multiplier, params->left, params->right);
-        output[index] = clamp(scaled + params->range.zero_point, params->range.lowest, params->range.highest);
+    const struct broadcast *broadcast = &params->broadcast;
+    const int32_t count = broadcast->sizes[BROADCAST_AXES - 1];
+    const int32_t first_step = broadcast->steps[0][BROADCAST_AXES - 1];
+    const int32_t second_step = broadcast->steps[1][BROADCAST_AXES - 1];
+    const int32_t rows = broadcast_rows(broadcast);
+    for (int32_t row = 0; row < rows; row++) {
+        const int8_t *x = &first[broadcast_row(broadcast, 0, row)];
+        const int8_t *y = &second[broadcast_row(broadcast, 1, row)];
+        for (int32_t index = 0; index < count; index++) {
+            const int32_t sum = lifted(*x, &params->operands[0]) + lifted(*y, &params->operands[1]);
+            const int32_t scaled = rescale(sum, params->multiplier, params->left, params->right);
+            *output++ = clamp(scaled + params->range.zero_point, params->range.lowest, params->range.highest);
+            x += first_step;
+            y += second_step;
+        }
     }
 }
 

@@ -1,9 +1,12 @@
-/* add.h: ADD of two tensors of the same shape. The output may lie where one of the operands lies. */
+/* add.h: ADD of two tensors, one of which may be repeated to the other's shape. The output may lie where an operand of
+ * its own size lies.
+ */
 #ifndef ADD_H
 #define ADD_H
 
 #include <stdint.h>
 
+#include "kernels/broadcast.h"
 #include "kernels/requantise.h"
 
 struct add_operand {
@@ -18,10 +21,10 @@ struct add {
     int32_t left;
     int32_t right;
     struct requantise_range range;
-    int32_t elements;
+    struct broadcast broadcast;
 };
 
-/* The same from tables: an operand takes only 256 values. */
+/* The same from tables, for operands of one shape: an operand takes only 256 values. */
 struct fast_add {
     const int32_t *lifted[2]; /* by the operand's byte: its value on the common scale, twice */
     int32_t multiplier;

@@ -75,41 +75,59 @@ static void make_line(const struct fast_depthwise *conv, const int8_t *input, in
     }
 }
 
-static void output_row(const struct fast_depthwise *conv, fast_depthwise_function *const *functions,
-                       const int32_t *upper, const int32_t *lower, int8_t *output)
+/* Column `x` and, with the second function, its right neighbour. */
+static void outputs_at(const struct fast_depthwise *conv, fast_depthwise_function *function, int32_t *const *lines,
+                       int32_t x, int8_t *output)
 {
-    const struct window *window = &conv->window;
-    int32_t x = 0;
-    for (; x + 1 < window->output_width; x += 2) {
-        functions[1](&upper[x * window->stride_x], &lower[x * window->stride_x], &output[x * window->channels],
-                     &conv->walk);
+    const int32_t *seen[FAST_DEPTHWISE_LINES];
+    for (int32_t line = 0; line < conv->lines; line++) {
+        seen[line] = &lines[line][x * conv->window.stride_x];
     }
-    if (x < window->output_width) {
-        functions[0](&upper[x * window->stride_x], &lower[x * window->stride_x], &output[x * window->channels],
-                     &conv->walk);
+    for (int32_t multiple = 0; multiple < conv->depth_multiplier; multiple++) {
+        function(seen, &output[x * conv->walks->outputs + multiple], &conv->walks[multiple]);
     }
 }
 
-void fast_depthwise(const struct fast_depthwise *conv, const int8_t *input, int32_t *lines, int8_t *padding,
+static void output_row(const struct fast_depthwise *conv, fast_depthwise_function *const *functions,
+                       int32_t *const *lines, int8_t *output)
+{
+    const int32_t width = conv->window.output_width;
+    int32_t x = 0;
+    for (; x + 1 < width; x += 2) {
+        outputs_at(conv, functions[1], lines, x, output);
+    }
+    if (x < width) {
+        outputs_at(conv, functions[0], lines, x, output);
+    }
+}
+
+void fast_depthwise(const struct fast_depthwise *conv, const int8_t *input, int32_t *buffer, int8_t *padding,
                     int8_t *output)
 {
     const struct window *window = &conv->window;
     const int32_t words = conv->columns * window->channels;
     const int32_t rows_a_step = window->stride_y == 1 ? 2 : 1;
+    const int32_t last = conv->lines - 1;
+    int32_t *lines[FAST_DEPTHWISE_LINES]; /* from the top of the window down */
     memset(padding, conv->input_zero_point, (size_t)window->channels);
-    for (int32_t word = 0; word < 2 * words; word++) { /* the columns beside the image stay so */
-        lines[word] = pair(conv->input_zero_point, conv->input_zero_point);
+    for (int32_t word = 0; word < conv->lines * words; word++) { /* the columns beside the image stay so */
+        buffer[word] = pair(conv->input_zero_point, conv->input_zero_point);
     }
-    int32_t *upper = lines;
-    int32_t *lower = &lines[words];
-    make_line(conv, input, 0, padding, upper);
+    for (int32_t line = 0; line <= last; line++) {
+        lines[line] = &buffer[line * words];
+        if (line < last) {
+            make_line(conv, input, line, padding, lines[line]);
+        }
+    }
     for (int32_t y = 0; y < window->output_height; y += rows_a_step) {
-        make_line(conv, input, y / rows_a_step + 1, padding, lower);
+        make_line(conv, input, y / rows_a_step + last, padding, lines[last]);
         const int32_t rows = window->output_height - y < rows_a_step ? 1 : rows_a_step;
-        output_row(conv, rows == 2 ? conv->two_rows : conv->one_row, upper, lower, output);
-        output += rows * conv->walk.row_bytes;
-        int32_t *const done = upper;
-        upper = lower;
-        lower = done;
+        output_row(conv, rows == 2 ? conv->two_rows : conv->one_row, lines, output);
+        output += rows * conv->walks->row_bytes;
+        int32_t *const done = lines[0];
+        for (int32_t line = 0; line < last; line++) {
+            lines[line] = lines[line + 1];
+        }
+        lines[last] = done;
     }
 }

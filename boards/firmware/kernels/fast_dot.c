@@ -11,10 +11,10 @@ void fast_dot(const struct fast_dot *dot, const int16_t *x, int32_t pixels, int8
         const int32_t last = outputs - FAST_DOT_CHANNELS;
         int8_t *y = &output[next < last ? next : last];
         if (pairs > 0) {
-            dot->two_pixels(x, block, y, outputs, pairs);
+            dot->two_pixels(x, block, y, dot, pairs);
         }
         if (pixels % 2 != 0) {
-            dot->one_pixel(&x[2 * pairs * dot->pixel_elements], block, &y[2 * pairs * outputs], outputs, 1);
+            dot->one_pixel(&x[2 * pairs * dot->pixel_elements], block, &y[2 * pairs * outputs], dot, 1);
         }
         block += dot->block_words;
     }

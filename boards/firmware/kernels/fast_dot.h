@@ -9,15 +9,20 @@
 
 #define FAST_DOT_CHANNELS 4
 
+struct fast_dot;
+
 /* `count` groups of one or two pixels from `x` on, four outputs each; the outputs of two pixels lie `outputs` apart. */
-typedef void fast_dot_function(const int16_t *x, const int32_t *block, int8_t *y, int32_t outputs, int32_t count);
+typedef void fast_dot_function(const int16_t *x, const int32_t *block, int8_t *y, const struct fast_dot *dot,
+                               int32_t count);
 
 struct fast_dot {
+    /* The assembly knows the places of these two. */
+    int32_t outputs; /* at least 4 */
+    int32_t zero;    /* 2 * zero point of the output + 1 */
     fast_dot_function *two_pixels;
     fast_dot_function *one_pixel;
     const int32_t *blocks; /* one for each four outputs; the last may begin inside the one before */
     int32_t block_words;
-    int32_t outputs;        /* at least 4 */
     int32_t pixel_elements; /* of x, from pixel to pixel */
 };
 

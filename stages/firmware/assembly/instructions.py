@@ -28,6 +28,7 @@ class Instruction:
     accumulator: tuple[int, ...] = ()  # read last, behind the multiplier
     updated: tuple[int, ...] = ()  # written by the address unit
     latency: int = 1  # cycles until a late ALU can use the result
+    offset: int | None = None  # of a load, from its base
 
     def written(self) -> frozenset[str]:
         return frozenset(self.registers[i] for i in self.writes)
@@ -41,7 +42,19 @@ class Instruction:
 
 def load(into: str, base: str, offset: int = 0) -> Instruction:
     text = f"ldr {{0}}, [{{1}}, #{offset}]" if offset else "ldr {0}, [{1}]"
-    return Instruction(text, (into, base), "load", (0,), (1,), address=(1,))
+    return Instruction(text, (into, base), "load", (0,), (1,), address=(1,), offset=offset)
+
+
+def load_advancing(into: str, base: str, step: int) -> Instruction:
+    """The base moves on by `step` first."""
+    return Instruction(
+        f"ldr {{0}}, [{{1}}, #{step}]!", (into, base), "load", (0, 1), (1,), address=(1,), updated=(1,)
+    )
+
+
+def load_byte(into: str, base: str, offset: int) -> Instruction:
+    """Not negative. Which bank its word is in matters as for any load."""
+    return Instruction(f"ldrb {{0}}, [{{1}}, #{offset}]", (into, base), "load", (0,), (1,), address=(1,), offset=offset)
 
 
 def store(value: str, base: str, offset: int = 0) -> Instruction:
@@ -111,8 +124,14 @@ def shift_right(into: str, x: str, by: str) -> Instruction:
     return Instruction("asr {0}, {1}, {2}", (into, x, by), "alu", (0,), (1, 2))
 
 
-def saturate(into: str, x: str) -> Instruction:
-    return Instruction("ssat {0}, #8, {1}", (into, x), "field", (0,), (1,), early=(1,), latency=2)
+def shift_left(into: str, x: str, by: str) -> Instruction:
+    return Instruction("lsl {0}, {1}, {2}", (into, x, by), "alu", (0,), (1, 2))
+
+
+def saturate(into: str, x: str, right_bits: int = 0) -> Instruction:
+    """x shifted right by a constant, clipped to int8."""
+    text = f"ssat {{0}}, #8, {{1}}, asr #{right_bits}" if right_bits else "ssat {0}, #8, {1}"
+    return Instruction(text, (into, x), "field", (0,), (1,), early=(1,), latency=2)
 
 
 def widen(into: str, x: str, rotate_bits: int) -> Instruction:
@@ -134,6 +153,10 @@ def count_down(x: str) -> Instruction:
 
 def compare(x: str, y: str) -> Instruction:
     return Instruction("cmp {0}, {1}", (x, y, "flags"), "alu", (2,), (0, 1))
+
+
+def is_physical(name: str) -> bool:
+    return name in _PHYSICAL
 
 
 def allocated(code: Sequence[Instruction], free: Sequence[str], placed: Mapping[str, str]) -> list[Instruction]:
