@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from stages.firmware.assembly.elementwise import add_function, add_name
 from stages.firmware.c_text import c_array, c_struct
 from stages.firmware.elementwise_calls import ADD_HEADROOM_BITS, EVERY_INT8, add_multipliers, elementwise_call
 from stages.firmware.kernel_calls import KernelCall
@@ -31,10 +32,13 @@ def add_call(graph: Graph, op: Op, name: str) -> KernelCall | None:
         wide = (EVERY_INT8.astype(np.int64) - zero_point_of(graph.tensors[index])) << ADD_HEADROOM_BITS
         tables.append(2 * rescale(wide, lift.mantissa, lift.shift))
     ends = output_range(result, op.options.activation)
+    limits = (ends["lowest"], ends["highest"])
+    loop = add_name(right, limits)
     params = {
         "lifted": [f"{name}_first", f"{name}_second"],
         "multiplier": to_output.mantissa,
         "addend": (1 << right >> 1) + (ends["zero_point"] << right),
+        "loop": loop,
         "right": right,
         "lowest": ends["lowest"],
         "highest": ends["highest"],
@@ -50,6 +54,7 @@ def add_call(graph: Graph, op: Op, name: str) -> KernelCall | None:
         name,
         kernel="fast_add",
         header="kernels/add.h",
-        constants=arrays + c_struct("fast_add", name, params),
+        constants=f"fast_add_function {loop};\n" + arrays + c_struct("fast_add", name, params),
     )
-    return replace(call, constant_bytes=call.constant_bytes + sum(table.size * 4 for table in tables))
+    stored = call.constant_bytes + sum(table.size * 4 for table in tables)
+    return replace(call, constant_bytes=stored, assembly=((loop, add_function(right, limits)),))

@@ -6,11 +6,13 @@ import numpy as np
 
 from stages.firmware.assembly.depthwise import (
     MOST_LINES,
+    MOST_LINES_OF_TWO_COLUMNS,
     DepthwiseShape,
     column_words,
     depthwise_function,
     record_words,
 )
+from stages.firmware.assembly.elementwise import INTERLEAVE_NAME, interleave_function
 from stages.firmware.c_text import c_array, c_struct, c_structs
 from stages.firmware.fast_scaling import Scaling, exact_scaling
 from stages.firmware.kernel_calls import KernelCall
@@ -43,9 +45,8 @@ def depthwise_call(graph: Graph, op: Op, name: str) -> KernelCall | None:
         return None
     columns = (result.shape[2] - 1) * options.stride[1] + width
     records = packed_records(scaling, weights.data[0], outputs // channels)
-    shapes = _shapes(
-        op, weights.shape, result.shape, (*activation_range(result, options.activation), scaling.some_unshifted)
-    )
+    ends = (*activation_range(result, options.activation), scaling.some_unshifted)
+    shapes = _shapes(op, weights.shape, result.shape, lines, ends)
     names = [[shape.name if shape else "0" for shape in row] for row in shapes]
     used = [shape for row in shapes for shape in row if shape]
     each = records.size // (outputs // channels)
@@ -65,12 +66,14 @@ def depthwise_call(graph: Graph, op: Op, name: str) -> KernelCall | None:
         "depth_multiplier": outputs // channels,
         "one_row": names[0],
         "two_rows": names[1],
+        "interleave": INTERLEAVE_NAME,
         "window": window_members(source, result, (height, width), options, options.dilation),
         "lines": lines,
         "columns": columns,
         "input_zero_point": zero_point_of(source),
     }
-    declarations = "".join(f"fast_depthwise_function {shape.name};\n" for shape in used)
+    declarations = f"fast_depthwise_interleave {INTERLEAVE_NAME};\n"
+    declarations += "".join(f"fast_depthwise_function {shape.name};\n" for shape in used)
     title = f"{weights_title(weights)}, int16 with bias and scaling in records of {records.shape[1]} words"
     array = c_array("int32_t", f"{name}_records", records, title)
     array += c_structs("fast_depthwise_walk", f"{name}_walks", walks)
@@ -84,19 +87,23 @@ def depthwise_call(graph: Graph, op: Op, name: str) -> KernelCall | None:
         scratch=f"struct {{ int32_t lines[{words}]; int8_t padding[{channels}]; }} {name};",
         scratch_bytes=4 * words + channels + -channels % 4,
         activations=(op.inputs[0], op.outputs[0]),
-        assembly=tuple((shape.name, depthwise_function(shape)) for shape in used),
+        assembly=(
+            (INTERLEAVE_NAME, interleave_function()),
+            *((shape.name, depthwise_function(shape)) for shape in used),
+        ),
     )
 
 
 def _shapes(
-    op: Op, window: tuple[int, ...], result: tuple[int, ...], ends: tuple[int, int, bool]
+    op: Op, window: tuple[int, ...], result: tuple[int, ...], lines: int, ends: tuple[int, int, bool]
 ) -> tuple[tuple[DepthwiseShape | None, ...], ...]:
     """The functions that a layer calls: for one row and two rows of outputs, each for one column and two."""
     assert isinstance(op.options, ConvOptions)
     vertical, horizontal = op.options.stride
     _, height, width, _ = result
     rows = {1: vertical == 2 or height % 2 == 1, 2: vertical == 1 and height > 1}
-    columns = {1: width % 2 == 1, 2: width > 1}
+    in_twos = width > 1 and lines <= MOST_LINES_OF_TWO_COLUMNS
+    columns = {1: width % 2 == 1 or not in_twos, 2: in_twos}
     return tuple(
         tuple(
             DepthwiseShape(window[1], window[2], r, c, horizontal, op.options.depth_multiplier, *ends)

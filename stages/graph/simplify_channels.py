@@ -168,15 +168,21 @@ def _droppable(graph: Graph, constants: dict[int, Constants]) -> dict[int, np.nd
     masks = {index: np.ones(len(found.known), bool) for index, found in constants.items()}
     for index in (*graph.inputs, *graph.outputs):
         masks[index][:] = False
-    while True:
-        before = sum(int(mask.sum()) for mask in masks.values())
-        for op in graph.ops:
-            _agree(graph, op, constants, masks)
+    _settle(graph, constants, masks)
+    while any(mask.all() for mask in masks.values()):
         for mask in masks.values():
-            if mask.all():
-                mask[0] = False  # a tensor without channels is none
-        if sum(int(mask.sum()) for mask in masks.values()) == before:
-            return masks
+            mask[0] &= not mask.all()  # a tensor without channels is none
+        _settle(graph, constants, masks)
+    return masks
+
+
+def _settle(graph: Graph, constants: dict[int, Constants], masks: dict[int, np.ndarray]) -> None:
+    """Take back channels until every op agrees."""
+    left = -1
+    while left != sum(int(mask.sum()) for mask in masks.values()):
+        left = sum(int(mask.sum()) for mask in masks.values())
+        for op in reversed(graph.ops):
+            _agree(graph, op, constants, masks)
 
 
 def _agree(graph: Graph, op: Op, constants: dict[int, Constants], masks: dict[int, np.ndarray]) -> None:

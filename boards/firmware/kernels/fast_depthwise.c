@@ -7,41 +7,15 @@ static inline int32_t pair(int32_t upper, int32_t lower)
     return (int32_t)(((uint32_t)upper & 0xffffu) | (uint32_t)lower << 16);
 }
 
-#ifdef __ARM_FEATURE_DSP
-/* Four channels of one column; `pitch` words lie between the channels of a line. */
-static inline void interleave_four(const int8_t *upper, const int8_t *lower, int32_t *line, int32_t pitch)
+static void interleave(const struct fast_depthwise *conv, const int8_t *upper, const int8_t *lower, int32_t *line)
 {
-    uint32_t above, below, above_even, above_odd, below_even, below_odd;
-    memcpy(&above, upper, sizeof above);
-    memcpy(&below, lower, sizeof below);
-    __asm("sxtb16 %0, %1" : "=r"(above_even) : "r"(above));
-    __asm("sxtb16 %0, %1" : "=r"(below_even) : "r"(below));
-    __asm("sxtb16 %0, %1, ror #8" : "=r"(above_odd) : "r"(above));
-    __asm("sxtb16 %0, %1, ror #8" : "=r"(below_odd) : "r"(below));
-    __asm("pkhbt %0, %1, %2, lsl #16" : "=r"(line[0]) : "r"(above_even), "r"(below_even));
-    __asm("pkhbt %0, %1, %2, lsl #16" : "=r"(line[pitch]) : "r"(above_odd), "r"(below_odd));
-    __asm("pkhtb %0, %1, %2, asr #16" : "=r"(line[2 * pitch]) : "r"(below_even), "r"(above_even));
-    __asm("pkhtb %0, %1, %2, asr #16" : "=r"(line[3 * pitch]) : "r"(below_odd), "r"(above_odd));
-}
-#else
-static inline void interleave_four(const int8_t *upper, const int8_t *lower, int32_t *line, int32_t pitch)
-{
-    for (int32_t channel = 0; channel < 4; channel++) {
-        line[channel * pitch] = pair(upper[channel], lower[channel]);
+    const int32_t channels = conv->window.channels;
+    const int32_t rounds = channels / FAST_DEPTHWISE_INTERLEAVED;
+    if (rounds > 0) {
+        conv->interleave(upper, lower, line, conv->columns * (int32_t)sizeof *line, rounds);
     }
-}
-#endif
-
-static void interleave(const int8_t *upper, const int8_t *lower, int32_t channels, int32_t *line, int32_t pitch)
-{
-    int32_t channel = 0;
-    for (; channel + 3 < channels; channel += 4) {
-        interleave_four(&upper[channel], &lower[channel], line, pitch);
-        line += 4 * pitch;
-    }
-    for (; channel < channels; channel++) {
-        *line = pair(upper[channel], lower[channel]);
-        line += pitch;
+    for (int32_t channel = rounds * FAST_DEPTHWISE_INTERLEAVED; channel < channels; channel++) {
+        line[channel * conv->columns] = pair(upper[channel], lower[channel]);
     }
 }
 
@@ -69,7 +43,7 @@ static void make_line(const struct fast_depthwise *conv, const int8_t *input, in
     const int32_t room = conv->columns - window->padding_left;
     const int32_t seen = window->input_width < room ? window->input_width : room;
     for (int32_t x = 0; x < seen; x++) {
-        interleave(upper.pixel, lower.pixel, window->channels, &line[window->padding_left + x], conv->columns);
+        interleave(conv, upper.pixel, lower.pixel, &line[window->padding_left + x]);
         upper.pixel += upper.step;
         lower.pixel += lower.step;
     }
@@ -93,10 +67,10 @@ static void output_row(const struct fast_depthwise *conv, fast_depthwise_functio
 {
     const int32_t width = conv->window.output_width;
     int32_t x = 0;
-    for (; x + 1 < width; x += 2) {
+    for (; functions[1] != 0 && x + 1 < width; x += 2) {
         outputs_at(conv, functions[1], lines, x, output);
     }
-    if (x < width) {
+    for (; x < width; x++) {
         outputs_at(conv, functions[0], lines, x, output);
     }
 }

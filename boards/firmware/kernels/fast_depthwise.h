@@ -24,11 +24,18 @@ struct fast_depthwise_walk {
 /* One, two or four outputs of every channel; `lines` are those that the window sees, from its first column on. */
 typedef void fast_depthwise_function(const int32_t *const *lines, int8_t *y, const struct fast_depthwise_walk *walk);
 
+#define FAST_DEPTHWISE_INTERLEAVED 8 /* channels of a round of the next one */
+
+/* The channels of a pixel and of the one below it as words of a line, `pitch_bytes` apart; at least one round. */
+typedef void fast_depthwise_interleave(const int8_t *upper, const int8_t *lower, int32_t *line, int32_t pitch_bytes,
+                                       int32_t rounds);
+
 struct fast_depthwise {
     const struct fast_depthwise_walk *walks; /* one for each output of an input channel */
     int32_t depth_multiplier;
-    fast_depthwise_function *one_row[2]; /* one column, two columns */
+    fast_depthwise_function *one_row[2]; /* one column, two columns (0: one by one) */
     fast_depthwise_function *two_rows[2];
+    fast_depthwise_interleave *interleave;
     struct window window; /* vertical stride 1 or 2, dilation 1 */
     int32_t lines;        /* that are kept */
     int32_t columns;      /* of a padded line */

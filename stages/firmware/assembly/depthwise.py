@@ -30,6 +30,7 @@ from stages.firmware.assembly.instructions import (
 from stages.firmware.assembly.schedule import fitted
 
 MOST_LINES = 4  # pointers that there are registers for: windows of up to 8 rows, one row of outputs, or 7, two rows
+MOST_LINES_OF_TWO_COLUMNS = 3  # with four, two columns of outputs would run out of registers
 # The caller's struct fast_depthwise_walk behind its first member, copied to the stack.
 _PITCH, _OUTPUTS, _ROW, _ZERO, _END = (4 * slot for slot in range(5))
 _FRAME_BYTES = 24

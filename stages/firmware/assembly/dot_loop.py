@@ -1,8 +1,8 @@
-"""The dot product of assembly/dot.py as a loop over int8 weights: short code that all layers share, for `weights: small`.
+"""The dot product of assembly/dot.py as a loop over int8 weights: short code that layers share, for `weights: small`.
 
 Lines and taps are counted at run time (struct fast_dot), so that one function serves layers of any depth. With two
-pixels a round takes four taps; the two pixels lie `pixel_bytes` apart, or, where that is one word, side by side, pair of
-taps by pair of taps. With one pixel a round takes sixteen taps. Taps are filled up with weights of 0; the last round
+pixels a round takes four taps; the two pixels lie `pixel_bytes` apart, or, where that is one word, side by side, pair
+of taps by pair of taps. With one pixel a round takes sixteen taps. Taps are filled up with weights of 0; the last round
 loads, but does not use, up to a word behind its data.
 """
 
@@ -48,7 +48,13 @@ def dot_loop_function(shape: DotShape) -> str:
     body += function_start(shape.name)
     body += [f"    sub sp, #{_FRAME.bytes_}", "    strd r0, r1, [sp]", "    str r2, [sp, #8]"]
     # outputs, zero, lines, bytes of a line, from there to the next one, from group to group
-    body += ["    ldmia r3, {r3-r8}", f"    add r2, sp, #{_FRAME.outputs}", "    stmia r2, {r3-r8}", "    .p2align 3", "1:"]
+    body += [
+        "    ldmia r3, {r3-r8}",
+        f"    add r2, sp, #{_FRAME.outputs}",
+        "    stmia r2, {r3-r8}",
+        "    .p2align 3",
+        "1:",
+    ]
     body += _text(scheduled(start_of_pixels(shape, _FRAME)))
     body += [f"    ldr r2, [sp, #{_ALL_LINES}]", f"    str r2, [sp, #{_LINES}]", "2:"]
     body += [f"    ldr r2, [sp, #{_LINE_BYTES}]", "    add r2, r0", f"    str r2, [sp, #{_END}]"]

@@ -47,14 +47,17 @@ def load(into: str, base: str, offset: int = 0) -> Instruction:
 
 def load_advancing(into: str, base: str, step: int) -> Instruction:
     """The base moves on by `step` first."""
-    return Instruction(
-        f"ldr {{0}}, [{{1}}, #{step}]!", (into, base), "load", (0, 1), (1,), address=(1,), updated=(1,)
-    )
+    return Instruction(f"ldr {{0}}, [{{1}}, #{step}]!", (into, base), "load", (0, 1), (1,), address=(1,), updated=(1,))
 
 
 def load_byte(into: str, base: str, offset: int) -> Instruction:
     """Not negative. Which bank its word is in matters as for any load."""
     return Instruction(f"ldrb {{0}}, [{{1}}, #{offset}]", (into, base), "load", (0,), (1,), address=(1,), offset=offset)
+
+
+def load_word_at(into: str, base: str, index: str) -> Instruction:
+    """Word `index` of a table."""
+    return Instruction("ldr {0}, [{1}, {2}, lsl #2]", (into, base, index), "load", (0,), (1, 2), address=(1, 2))
 
 
 def store(value: str, base: str, offset: int = 0) -> Instruction:
@@ -69,6 +72,10 @@ def store_byte(value: str, base: str, offset: int = 0) -> Instruction:
 
 def store_byte_at(value: str, base: str, index: str) -> Instruction:
     return Instruction("strb {0}, [{1}, {2}]", (value, base, index), "store", (), (0, 1, 2), address=(1, 2))
+
+
+def store_at(value: str, base: str, index: str) -> Instruction:
+    return Instruction("str {0}, [{1}, {2}]", (value, base, index), "store", (), (0, 1, 2), address=(1, 2))
 
 
 def load_many(base: str, into: Sequence[str]) -> Instruction:
@@ -113,6 +120,21 @@ def add_constant(into: str, x: str, constant: int) -> list[Instruction]:
 def add_sign(into: str, x: str, of: str) -> Instruction:
     """into = x - (of < 0)."""
     return Instruction("add {0}, {1}, {2}, asr #31", (into, x, of), "shift", (0,), (1, 2), early=(2,))
+
+
+def add_twice(into: str, x: str, y: str) -> Instruction:
+    """into = x + 2 * y."""
+    return Instruction("add {0}, {1}, {2}, lsl #1", (into, x, y), "shift", (0,), (1, 2), early=(2,))
+
+
+def pack_bottoms(into: str, low: str, high: str) -> Instruction:
+    """The lower halves of two registers."""
+    return Instruction("pkhbt {0}, {1}, {2}, lsl #16", (into, low, high), "field", (0,), (1, 2), early=(2,))
+
+
+def pack_tops(into: str, high: str, low: str) -> Instruction:
+    """The upper halves of two registers."""
+    return Instruction("pkhtb {0}, {1}, {2}, asr #16", (into, high, low), "field", (0,), (1, 2), early=(2,))
 
 
 def and_sign(into: str, x: str, of: str) -> Instruction:

@@ -145,8 +145,9 @@ def fitted(code: Sequence[Instruction], free: Sequence[str], placed: Mapping[str
         lambda index: (index - 2 * heights[index], index),
     )
     fits = []
-    for choice in choices:
-        for window in _WINDOWS:
+    is_long = len(code) > _LONG_CODE  # then the time to try everything counts
+    for choice in choices[:: 2 if is_long else 1]:
+        for window in _WINDOWS[1:3] if is_long else _WINDOWS:
             for reserve in (0, 1, 2):
                 order = _Issue(code, waits, free, placed, window, reserve).run(choice)
                 if order is not None:
@@ -155,6 +156,7 @@ def fitted(code: Sequence[Instruction], free: Sequence[str], placed: Mapping[str
 
 
 _WINDOWS = (6, 12, 24, 60)  # how far ahead of the oldest waiting instruction to look
+_LONG_CODE = 100
 _MOST_IDLE_CYCLES = 20  # more can only mean that all registers are taken
 
 
