@@ -43,6 +43,12 @@ def c_struct(c_type: str, name: str, members: Mapping[str, object]) -> str:
     return f"static const struct {c_type} {name} = {{\n{lines}\n}};\n\n"
 
 
+def c_structs(c_type: str, name: str, rows: Sequence[Mapping[str, object]]) -> str:
+    """A constant array of structures."""
+    lines = "\n".join(f"    {_value(row)}," for row in rows)
+    return f"static const struct {c_type} {name}[{len(rows)}] = {{\n{lines}\n}};\n\n"
+
+
 def _value(value: object) -> str:
     if isinstance(value, Mapping):
         return "{" + ", ".join(f".{member} = {_value(inner)}" for member, inner in value.items()) + "}"

@@ -12,7 +12,7 @@ from stages.firmware.assembly.dot import CHANNELS
 from stages.firmware.c_text import c_struct
 from stages.firmware.fast_add import add_call
 from stages.firmware.fast_depthwise import depthwise_call
-from stages.firmware.fast_dot import Dot, Weights
+from stages.firmware.fast_dot import SPARE_ELEMENTS, Dot, Place, Weights
 from stages.firmware.fast_scaling import exact_scaling
 from stages.firmware.kernel_calls import KernelCall
 from stages.firmware.kernel_parameters import (
@@ -48,20 +48,24 @@ def _matrix(graph: Graph, op: Op, name: str, weights: np.ndarray, stored: Weight
     scaling = exact_scaling(graph, op, axis=0)
     if scaling is None or outputs < CHANNELS:
         return None
-    pixel_elements = depth + depth % 2
+    pixel_elements = depth + -depth % (4 if stored == "small" else 2)
     run = min(pixels, max(2, _BUFFER_BYTES // (2 * pixel_elements) // 2 * 2))
-    dot = Dot(graph, op, name, scaling, weights.reshape(outputs, 1, depth), (0, 2 * pixel_elements), stored)
-    struct = {"dot": dot.members(pixels, run), "depth": depth, "pixels": pixels, "run": run}
+    if stored == "small" and pixels > 1:  # loops take two pixels at a time: no run may have one alone
+        run = next(n for n in range(run, pixels + 1) if pixels % n != 1)
+    place = Place(run, pixels % run, 0, 2 * pixel_elements)
+    dot = Dot(graph, op, name, scaling, weights.reshape(outputs, 1, depth), place, stored)
+    elements = (run + run % 2) * max(pixel_elements, dot.taps) + SPARE_ELEMENTS if dot.looped else run * pixel_elements
+    struct = {"dot": dot.members(), "depth": depth, "pixels": pixels, "run": run}
     return KernelCall(
         kernel="fast_matrix",
         call=f"fast_matrix(&{name}, {{0}}, scratch.{name}, {{1}});",
-        constants=dot.declarations(pixels, run) + c_struct("fast_matrix", name, struct),
-        constant_bytes=dot.blocks.nbytes + PARAMETER_BYTES,
+        constants=dot.declarations() + c_struct("fast_matrix", name, struct),
+        constant_bytes=dot.stored_bytes + PARAMETER_BYTES,
         header="kernels/fast_conv_2d.h",
-        scratch=f"int16_t {name}[{run * pixel_elements}];",
-        scratch_bytes=2 * run * pixel_elements,
+        scratch=f"int16_t {name}[{elements}];",
+        scratch_bytes=2 * elements,
         activations=(op.inputs[0], op.outputs[0]),
-        assembly=dot.assembly(pixels, run),
+        assembly=dot.assembly(),
     )
 
 
@@ -83,25 +87,25 @@ def _convolution(graph: Graph, op: Op, name: str, stored: Weights) -> KernelCall
     line_elements += line_elements % 2
     padded_lines = (result.shape[1] - 1) * options.stride[0] + height
     lines = max(height, min(padded_lines, _BUFFER_BYTES // (2 * line_elements)))
-    places = (2 * line_elements, 2 * pixel_elements)
-    filters = weights.data.reshape(outputs, height, width * channels)
-    dot = Dot(graph, op, name, scaling, filters, places, stored)
     row = result.shape[2]
+    filters = weights.data.reshape(outputs, height, width * channels)
+    dot = Dot(graph, op, name, scaling, filters, Place(row, 0, 2 * line_elements, 2 * pixel_elements), stored)
     params = {
-        "dot": dot.members(row, row),
+        "dot": dot.members(),
         "window": window,
         "line_elements": line_elements,
         "lines": lines,
         "input_zero_point": zero_point_of(source),
     }
+    elements = lines * line_elements + (SPARE_ELEMENTS if dot.looped else 0)
     return KernelCall(
         kernel="fast_conv_2d",
         call=f"fast_conv_2d(&{name}, {{0}}, scratch.{name}, {{1}});",
-        constants=dot.declarations(row, row) + c_struct("fast_conv_2d", name, params),
-        constant_bytes=dot.blocks.nbytes + PARAMETER_BYTES,
+        constants=dot.declarations() + c_struct("fast_conv_2d", name, params),
+        constant_bytes=dot.stored_bytes + PARAMETER_BYTES,
         header="kernels/fast_conv_2d.h",
-        scratch=f"int16_t {name}[{lines * line_elements}];",
-        scratch_bytes=2 * lines * line_elements,
+        scratch=f"int16_t {name}[{elements}];",
+        scratch_bytes=2 * elements,
         activations=(op.inputs[0], op.outputs[0]),
-        assembly=dot.assembly(row, row),
+        assembly=dot.assembly(),
     )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
-from stages.firmware.assembly.dot import CHANNELS, HEADER_WORDS, DotShape, dot_function
+from stages.firmware.assembly.dot import CHANNELS, DotShape, dot_function, header_words
+from stages.firmware.assembly.dot_loop import SIDE_BY_SIDE, dot_loop_function, round_taps
 from stages.firmware.c_text import c_array
 from stages.firmware.fast_scaling import Scaling
 from stages.firmware.kernel_parameters import weighted_operands, weights_title
@@ -16,62 +18,101 @@ from stages.graph.int8_reference import activation_range
 Weights = Literal["fast", "small"]  # int16, ready for the multiplier, or int8, widened on the way there
 
 
+SPARE_ELEMENTS = 32  # int16 behind a buffer that a loop may read, and not use
+_SPARE_WORDS = 4  # likewise behind the weights
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the activations of a layer lie in its buffer."""
+
+    pixels: int  # of a run: all of them meet a block of weights before the next block
+    last_pixels: int  # of the last run, if it is another number
+    line_bytes: int  # from line to line
+    pixel_bytes: int  # from pixel to pixel
+
+
 class Dot:
     """The matrix product of a layer: its packed blocks and the assembly that runs over them."""
 
     def __init__(
-        self,
-        graph: Graph,
-        op: Op,
-        name: str,
-        scaling: Scaling,
-        weights: np.ndarray,
-        places: tuple[int, int],
-        stored: Weights,
+        self, graph: Graph, op: Op, name: str, scaling: Scaling, weights: np.ndarray, place: Place, stored: Weights
     ) -> None:
-        """`weights`: outputs x lines x taps; `places`: bytes from line to line and from pixel to pixel."""
+        """`weights`: outputs x lines x taps."""
         assert isinstance(op.options, ConvOptions | ActivationOptions)
         _, original, result = weighted_operands(graph, op)
-        lowest, highest = activation_range(result, op.options.activation)
-        self.outputs, lines, taps = weights.shape
-        self.title = weights_title(original)
-        self.name = name
-        # A weight that meets one pixel only costs its way from flash above all. A layer that scales up needs int16.
-        is_short = stored == "small" or result.elements == len(weights)
-        self.weight_bytes = 1 if is_short and (scaling.factor == 2).all() else 2
-        self.blocks = packed_blocks(scaling, weights, self.weight_bytes)
-        self._elements = places[1] // 2
-        self._shapes = {
-            pixels: DotShape(
-                *(pixels, lines, (taps + 1) // 2, places[0] if lines > 1 else 0, places[1]),
-                *(lowest, highest, scaling.some_unshifted, self.weight_bytes),
-            )
-            for pixels in (1, 2)
-        }
+        self.ends = (*activation_range(result, op.options.activation), scaling.some_unshifted)
+        self.outputs, self.lines, self.taps = weights.shape
+        self.title, self.name, self.place = weights_title(original), name, place
+        self.weight_bytes = stored_weight_bytes(graph, op, scaling, stored)
+        self.looped = stored == "small" and self.weight_bytes == 1
+        counts = {count for count in (place.pixels, place.last_pixels) if count}
+        # A loop leaves the last of an odd number of pixels to two that overlap the ones before.
+        ones = {1} if any(count == 1 or (count % 2 and not self.looped) for count in counts) else set()
+        self.shapes = {pixels: self._shape(pixels) for pixels in (*ones, *({2} if max(counts) > 1 else ()))}
+        whole = max(round_taps(pixels) for pixels in self.shapes) if self.looped else 1
+        self.taps += -self.taps % whole
+        filled = np.pad(weights, ((0, 0), (0, 0), (0, self.taps - weights.shape[2])))
+        self.blocks = packed_blocks(scaling, filled, self.weight_bytes)
+        self._zero = scaling.zero
 
-    def _used(self, pixels: int, run: int) -> list[int]:
-        """One, two or both: which of the functions a layer of so many pixels, in runs of so many, calls."""
-        parts = {run, pixels % run} - {0}
-        return [n for n, used in ((1, any(p % 2 for p in parts)), (2, max(parts) > 1)) if used]
+    @property
+    def is_side_by_side(self) -> bool:
+        """Two pixels beside each other, pair of taps by pair of taps: where a layer is a plain product of matrices."""
+        return self.looped and self.lines == 1 and 2 in self.shapes and self.place.line_bytes == 0
 
-    def members(self, pixels: int, run: int) -> dict[str, object]:
-        used = self._used(pixels, run)
+    def _shape(self, pixels: int) -> DotShape:
+        lines, pairs, pitch = self.lines, (self.taps + 1) // 2, self.place.line_bytes if self.lines > 1 else 0
+        apart = self.place.pixel_bytes
+        if self.looped:
+            apart = 0 if pixels == 1 else SIDE_BY_SIDE if self.lines == 1 and self.place.line_bytes == 0 else apart
+            lines = pairs = pitch = 0
+        return DotShape(pixels, lines, pairs, pitch, apart, *self.ends, self.weight_bytes, self.looped)
+
+    def members(self) -> dict[str, object]:
+        loop = {}
+        elements = self.place.pixel_bytes // 2
+        if self.looped:
+            elements = self.taps if self.is_side_by_side else elements
+            line_bytes = (4 if self.is_side_by_side else 2) * self.taps
+            loop = {
+                "lines": self.lines,
+                "line_bytes": line_bytes,
+                "line_step": self.place.line_bytes - line_bytes,
+                "group_bytes": 2 * max(self.shapes) * elements,
+                "is_side_by_side": int(self.is_side_by_side),
+            }
         return {
-            "two_pixels": self._shapes[2].name if 2 in used else "0",
-            "one_pixel": self._shapes[1].name if 1 in used else "0",
+            "outputs": self.outputs,
+            "zero": self._zero,
+            **loop,
+            "two_pixels": self.shapes[2].name if 2 in self.shapes else "0",
+            "one_pixel": self.shapes[1].name if 1 in self.shapes else "0",
             "blocks": f"{self.name}_blocks",
             "block_words": self.blocks.shape[1],
-            "outputs": self.outputs,
-            "pixel_elements": self._elements,
+            "pixel_elements": elements,
         }
 
-    def declarations(self, pixels: int, run: int) -> str:
-        functions = "".join(f"fast_dot_function {self._shapes[n].name};\n" for n in self._used(pixels, run))
-        title = f"{self.title}, int{8 * self.weight_bytes} in blocks of {CHANNELS} outputs"
-        return functions + c_array("int32_t", f"{self.name}_blocks", self.blocks, title)
+    @property
+    def stored_bytes(self) -> int:
+        return self.blocks.nbytes + (4 * _SPARE_WORDS if self.looped else 0)
 
-    def assembly(self, pixels: int, run: int) -> tuple[tuple[str, str], ...]:
-        return tuple((self._shapes[n].name, dot_function(self._shapes[n])) for n in self._used(pixels, run))
+    def declarations(self) -> str:
+        functions = "".join(f"fast_dot_function {shape.name};\n" for shape in self.shapes.values())
+        title = f"{self.title}, int{8 * self.weight_bytes} in blocks of {CHANNELS} outputs"
+        words = np.pad(self.blocks.reshape(-1), (0, _SPARE_WORDS if self.looped else 0))
+        return functions + c_array("int32_t", f"{self.name}_blocks", words, title)
+
+    def assembly(self) -> tuple[tuple[str, str], ...]:
+        make = dot_loop_function if self.looped else dot_function
+        return tuple((shape.name, make(shape)) for shape in self.shapes.values())
+
+
+def stored_weight_bytes(graph: Graph, op: Op, scaling: Scaling, stored: Weights) -> int:
+    """1 where the weight's way from flash is all that counts, as it meets one pixel only; scaling up needs 2."""
+    _, weights, result = weighted_operands(graph, op)
+    is_short = stored == "small" or result.elements == weights.shape[0]
+    return 1 if is_short and (scaling.factor == 2).all() else 2
 
 
 def packed_blocks(scaling: Scaling, weights: np.ndarray, weight_bytes: int) -> np.ndarray:
@@ -86,11 +127,15 @@ def packed_blocks(scaling: Scaling, weights: np.ndarray, weight_bytes: int) -> n
     for start in range(0, outputs, CHANNELS):
         first = min(start, outputs - CHANNELS)
         own = slice(first, first + CHANNELS)
-        blocks.append(
-            np.concatenate([bias[own], scaling.words[own].astype(np.int32).reshape(-1), words[own].T.reshape(-1)])
-        )
-    assert blocks[0].size == HEADER_WORDS + CHANNELS * words.shape[1]
+        blocks.append(np.concatenate([bias[own], *_scaling_words(scaling, own), words[own].T.reshape(-1)]))
+    assert blocks[0].size == header_words(scaling.some_unshifted) + CHANNELS * words.shape[1]
     return np.stack(blocks)
+
+
+def _scaling_words(scaling: Scaling, own: slice) -> list[np.ndarray]:
+    if scaling.some_unshifted:
+        return [scaling.words[own].astype(np.int32).reshape(-1)]
+    return [scaling.multiplier[own].astype(np.int32), (scaling.right[own] - 1).astype(np.uint8).view("<i4")]
 
 
 def _int16_words(weights: np.ndarray) -> np.ndarray:

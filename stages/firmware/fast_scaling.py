@@ -24,11 +24,25 @@ class Scaling:
 
     factor: np.ndarray  # of weights and bias: twice 2^left
     bias: np.ndarray  # multiplied already
-    words: np.ndarray  # outputs x (multiplier, addend, right shift, mask)
+    multiplier: np.ndarray
+    right: np.ndarray  # shift
+    zero_point: int  # of the output
 
     @property
     def some_unshifted(self) -> bool:
-        return bool((self.words[:, 2] == 0).any())
+        return bool((self.right == 0).any())
+
+    @property
+    def zero(self) -> int:
+        """What, shifted left by one less than the right shift, is the zero point and half of the last place."""
+        return 2 * self.zero_point + 1
+
+    @property
+    def words(self) -> np.ndarray:
+        """outputs x (multiplier, addend, right shift, mask), for a layer with unshifted channels."""
+        half = np.where(self.right > 0, (1 << self.right) >> 1, 0)
+        addend = half + (self.zero_point << self.right)
+        return np.stack([self.multiplier, addend, self.right, np.where(self.right > 0, -1, 0)], axis=1)
 
 
 def exact_scaling(graph: Graph, op: Op, axis: int) -> Scaling | None:
@@ -45,7 +59,4 @@ def exact_scaling(graph: Graph, op: Op, axis: int) -> Scaling | None:
     largest = (np.abs(bias) + 128 * sizes) * factor
     if largest.max() >= 2**31 or left.max() > _MOST_LEFT_SHIFT or right.max() > _MOST_RIGHT_SHIFT:
         return None
-    half = np.where(right > 0, (1 << right) >> 1, 0)
-    addend = half + (zero_point_of(result) << right)
-    words = np.stack([mantissa, addend, right, np.where(right > 0, -1, 0)], axis=1)
-    return Scaling(factor, bias * factor, words)
+    return Scaling(factor, bias * factor, mantissa, right, zero_point_of(result))

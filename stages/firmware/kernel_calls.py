@@ -1,13 +1,12 @@
-"""Each operator of an int8 Graph as a call of a firmware kernel: the constants it needs, its parameters, its scratch.
+"""Layers with weights, pooling and SOFTMAX as calls of portable kernels: constants, parameters, scratch.
 
-A 1x1 convolution with stride 1 and a FULLY_CONNECTED layer are products of matrices; a RESHAPE is nothing at all.
-Refuses operators and shapes for which the firmware has no kernel, by name.
+A 1x1 convolution with stride 1 and a FULLY_CONNECTED layer are products of matrices; a RESHAPE is nothing at all. See
+portable_calls.py for which operator takes which of these functions.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,7 +16,6 @@ from stages.firmware.c_text import c_struct
 from stages.firmware.kernel_parameters import (
     PARAMETER_BYTES,
     matrix_members,
-    multiplier_for,
     output_range,
     scale_of,
     stored_bytes,
@@ -26,11 +24,10 @@ from stages.firmware.kernel_parameters import (
     window_members,
     zero_point_of,
 )
-from stages.graph.fixed_point import Multiplier, quantised_multiplier
-from stages.graph.graph import ActivationOptions, ConvOptions, Graph, Op, PoolOptions, SoftmaxOptions
+from stages.graph.fixed_point import quantised_multiplier
+from stages.graph.graph import ConvOptions, Graph, Op, PoolOptions, SoftmaxOptions
 from stages.graph.int8_reference import activation_range
 
-ADD_HEADROOM_BITS = 20
 _SOFTMAX_INTEGER_BITS = 5
 
 
@@ -49,24 +46,7 @@ class KernelCall:
     assembly: tuple[tuple[str, str], ...] = ()  # functions that it needs, by name
 
 
-def kernel_call(graph: Graph, index: int) -> KernelCall:
-    """Operator `index` of the graph."""
-    op = graph.ops[index]
-    compile_op = _COMPILERS.get(op.kind)
-    if compile_op is None:
-        raise StageError(
-            f"firmware: {op.kind} ({op.name}) has no kernel, needed one of {', '.join(sorted(_COMPILERS))}"
-        )
-    for tensor in (graph.tensors[i] for i in (*graph.activations_of(op), *op.outputs)):
-        if tensor.dtype != "int8" or (tensor.shape and tensor.shape[0] != 1 and len(tensor.shape) == 4):
-            found = f"{tensor.dtype} of shape {tensor.shape}"
-            raise StageError(
-                f"firmware: {op.kind} ({op.name}): tensor {tensor.name} is {found}, needed int8 with batch 1"
-            )
-    return compile_op(graph, op, f"op_{index}")
-
-
-def _convolution(graph: Graph, op: Op, name: str) -> KernelCall:
+def convolution_call(graph: Graph, op: Op, name: str) -> KernelCall:
     options = op.options
     assert isinstance(options, ConvOptions)
     source, weights, result = weighted_operands(graph, op)
@@ -99,7 +79,7 @@ def _convolution(graph: Graph, op: Op, name: str) -> KernelCall:
     )
 
 
-def _depthwise(graph: Graph, op: Op, name: str) -> KernelCall:
+def depthwise_call(graph: Graph, op: Op, name: str) -> KernelCall:
     options = op.options
     assert isinstance(options, ConvOptions)
     source, weights, result = weighted_operands(graph, op)
@@ -125,7 +105,7 @@ def _depthwise(graph: Graph, op: Op, name: str) -> KernelCall:
     )
 
 
-def _fully_connected(graph: Graph, op: Op, name: str) -> KernelCall:
+def fully_connected_call(graph: Graph, op: Op, name: str) -> KernelCall:
     source, weights, _ = weighted_operands(graph, op)
     outputs, depth = weights.shape
     constants = weights_and_channels(graph, op, name, axis=0)
@@ -139,7 +119,7 @@ def _fully_connected(graph: Graph, op: Op, name: str) -> KernelCall:
     )
 
 
-def _pool(graph: Graph, op: Op, name: str) -> KernelCall:
+def pool_call(graph: Graph, op: Op, name: str) -> KernelCall:
     options = op.options
     assert isinstance(options, PoolOptions)
     source, result = graph.tensors[op.inputs[0]], graph.tensors[op.outputs[0]]
@@ -162,45 +142,7 @@ def _pool(graph: Graph, op: Op, name: str) -> KernelCall:
     )
 
 
-def _add(graph: Graph, op: Op, name: str) -> KernelCall:
-    options = op.options
-    assert isinstance(options, ActivationOptions)
-    operands, result = [graph.tensors[i] for i in op.inputs], graph.tensors[op.outputs[0]]
-    if any(tensor.data is not None or tensor.shape != result.shape for tensor in operands):
-        shapes = " and ".join(str(tensor.shape) for tensor in operands)
-        raise StageError(f"firmware: ADD ({op.name}) of {shapes}, needed two activations of one shape")
-    lifts, to_output = add_multipliers(graph, op)
-    params = {
-        "operands": [
-            {"zero_point": zero_point_of(tensor), "multiplier": lift.mantissa, "right": -lift.shift}
-            for tensor, lift in zip(operands, lifts, strict=True)
-        ],
-        "multiplier": to_output.mantissa,
-        "left": max(0, to_output.shift),
-        "right": max(0, -to_output.shift),
-        "range": output_range(result, options.activation),
-        "elements": result.elements,
-    }
-    return KernelCall(
-        kernel="add",
-        call=f"add(&{name}, {{0}}, {{1}}, {{2}});",
-        constants=c_struct("add", name, params),
-        constant_bytes=PARAMETER_BYTES,
-        header="kernels/add.h",
-        activations=(*op.inputs, op.outputs[0]),
-    )
-
-
-def add_multipliers(graph: Graph, op: Op) -> tuple[list[Multiplier], Multiplier]:
-    """Of each operand to the common scale, and from there to the output's."""
-    scales = [scale_of(graph.tensors[i]) for i in op.inputs]
-    twice_largest = 2 * max(scales)
-    result = scale_of(graph.tensors[op.outputs[0]])
-    to_output = multiplier_for(twice_largest / ((1 << ADD_HEADROOM_BITS) * result), op)
-    return [multiplier_for(scale / twice_largest, op) for scale in scales], to_output
-
-
-def _softmax(graph: Graph, op: Op, name: str) -> KernelCall:
+def softmax_call(graph: Graph, op: Op, name: str) -> KernelCall:
     assert isinstance(op.options, SoftmaxOptions)
     source, result = graph.tensors[op.inputs[0]], graph.tensors[op.outputs[0]]
     if scale_of(result) != 1 / 256 or zero_point_of(result) != -128:
@@ -231,17 +173,5 @@ def _softmax(graph: Graph, op: Op, name: str) -> KernelCall:
     )
 
 
-def _reshape(graph: Graph, op: Op, _name: str) -> KernelCall:
+def reshape_call(graph: Graph, op: Op, _name: str) -> KernelCall:
     return KernelCall(kernel="alias", activations=(op.inputs[0], op.outputs[0]))
-
-
-_COMPILERS: dict[str, Callable[[Graph, Op, str], KernelCall]] = {
-    "CONV_2D": _convolution,
-    "DEPTHWISE_CONV_2D": _depthwise,
-    "FULLY_CONNECTED": _fully_connected,
-    "AVERAGE_POOL_2D": _pool,
-    "MAX_POOL_2D": _pool,
-    "ADD": _add,
-    "SOFTMAX": _softmax,
-    "RESHAPE": _reshape,
-}

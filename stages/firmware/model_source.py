@@ -12,7 +12,8 @@ from stages.firmware.c_text import c_comment
 from stages.firmware.config import FrontEndKind
 from stages.firmware.fast_calls import fast_call
 from stages.firmware.fast_dot import Weights
-from stages.firmware.kernel_calls import KernelCall, kernel_call
+from stages.firmware.kernel_calls import KernelCall
+from stages.firmware.portable_calls import kernel_call
 from stages.graph.arena_layout import ArenaLayout
 from stages.graph.graph import Graph, Tensor
 

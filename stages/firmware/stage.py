@@ -42,10 +42,11 @@ def run(model: Path, dataset: Path | None, *, config: FirmwareConfig, board: str
     from stages.firmware.model_source import compile_model
     from stages.graph.arena_layout import arena_layout
     from stages.graph.float_edges import strip_float_edges
+    from stages.graph.simplify import simplify
     from stages.graph.tflite_reader import read_tflite
 
     described = load_board(board)
-    graph = strip_float_edges(read_tflite(model)).graph
+    graph = simplify(strip_float_edges(read_tflite(model)).graph).graph
     compiled = compile_model(graph, arena_layout(graph), config.weights)
     front_end = None
     if config.front_end != "none":

@@ -64,6 +64,7 @@ def run(
     progress: Progress,
 ) -> Measured:
     from boards import load_board
+    from stages.graph.simplify import simplify
     from stages.graph.tflite_reader import read_tflite
     from stages.measure.accuracy import NOT_MEASURED, choose_inputs, measure_accuracy
     from stages.measure.golden import read_golden, write_outputs
@@ -73,9 +74,11 @@ def run(
 
     board, built, flashed = load_board(target.board), read_json(footprint), read_json(flash)
     expected, graph = read_golden(golden), read_tflite(model)
+    on_device = simplify(graph).graph  # what firmware compiled
     accuracy, audio = NOT_MEASURED, None
     with open_link(target, board, flashed, twin) as link:
-        seen = measure_device(link, expected, len(graph.ops), flashed["build_id"], config.runs, config.warmup, progress)
+        ops, build_id = len(on_device.ops), flashed["build_id"]
+        seen = measure_device(link, expected, ops, build_id, config.runs, config.warmup, progress)
         if config.accuracy_inputs:
             chosen = choose_inputs(features, graph, config.accuracy_inputs)
             accuracy = measure_accuracy(link.link, model.read_bytes(), graph, chosen, progress)
@@ -86,11 +89,11 @@ def run(
             audio = measure_audio(link, built["front_end"], settings, model, graph, config.stream_words, progress)
     clip = None if audio is None else audio.clip.tobytes()
     profile = profile_network(twin, expected.inputs[0].tobytes(), board, clip) if target.source == "virtual" else None
-    front_end, ops = audio_figures(built["front_end"], audio, profile)
+    front_end, per_op = audio_figures(built["front_end"], audio, profile)
     return Measured(
         samples=write_samples(out_dir / "samples.csv", experiment, target, seen),
-        device_layers=write_layers(out_dir / "layers.csv", graph, built["ops"], seen, ops, front_end),
+        device_layers=write_layers(out_dir / "layers.csv", on_device, built["ops"], seen, per_op, front_end),
         outputs=write_outputs(out_dir / "outputs.npz", expected.inputs, seen.outputs),
-        device=write_json(out_dir / "device.json", device_record(target, board, seen, ops, front_end)),
+        device=write_json(out_dir / "device.json", device_record(target, board, seen, per_op, front_end)),
         device_accuracy=write_json(out_dir / "accuracy_device.json", accuracy),
     )

@@ -1,9 +1,12 @@
-/* add.h: ADD of two tensors of the same shape. The output may lie where one of the operands lies. */
+/* add.h: ADD of two tensors, one of which may be repeated to the other's shape. The output may lie where an operand of
+ * its own size lies.
+ */
 #ifndef ADD_H
 #define ADD_H
 
 #include <stdint.h>
 
+#include "kernels/broadcast.h"
 #include "kernels/requantise.h"
 
 struct add_operand {
@@ -18,15 +21,27 @@ struct add {
     int32_t left;
     int32_t right;
     struct requantise_range range;
-    int32_t elements;
+    struct broadcast broadcast;
 };
 
-/* The same from tables: an operand takes only 256 values. */
+/* The same from tables, for operands of one shape: an operand takes only 256 values. */
+#define FAST_ADD_ELEMENTS 4 /* of a round of the next one */
+
+struct fast_add;
+
+/* Generated assembly (stages/firmware/assembly/elementwise.py); `end` of the first operand, a whole number of rounds
+ * on. */
+typedef void fast_add_function(const struct fast_add *params, const int8_t *first, const int8_t *second, int8_t *output,
+                               const int8_t *end);
+
 struct fast_add {
+    /* The assembly knows the places of these. */
     const int32_t *lifted[2]; /* by the operand's byte: its value on the common scale, twice */
     int32_t multiplier;
     int32_t addend; /* half of the last place and the zero point */
-    int32_t right;  /* at least 1 */
+
+    fast_add_function *loop;
+    int32_t right; /* at least 1 */
     int32_t lowest;
     int32_t highest;
     int32_t elements;

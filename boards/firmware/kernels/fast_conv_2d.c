@@ -42,21 +42,32 @@ void fast_conv_2d(const struct fast_conv_2d *conv, const int8_t *input, int16_t 
     }
 }
 
+static void widen_pixels(const struct fast_matrix *matrix, const int8_t *input, int32_t pixels, int16_t *buffer)
+{
+    const int32_t depth = matrix->depth;
+    const int32_t elements = matrix->dot.pixel_elements;
+    if (matrix->dot.is_side_by_side) {
+        for (int32_t pixel = 0; pixel < pixels; pixel += 2) { /* an odd last one goes with the one before it */
+            const int8_t *first = &input[(pixel + 1 < pixels ? pixel : pixel - 1) * depth];
+            fast_widen_two(first, first + depth, depth, &buffer[pixel * elements]);
+        }
+    } else if (elements == depth) {
+        fast_widen(input, pixels * depth, buffer);
+    } else { /* what is behind the last of a pixel has weight 0, whatever it is */
+        for (int32_t pixel = 0; pixel < pixels; pixel++) {
+            fast_widen(&input[pixel * depth], depth, &buffer[pixel * elements]);
+        }
+    }
+}
+
 void fast_matrix(const struct fast_matrix *matrix, const int8_t *input, int16_t *buffer, int8_t *output)
 {
-    int32_t left = matrix->pixels;
-    while (left > 0) {
+    int32_t done = 0;
+    while (done < matrix->pixels) {
+        const int32_t left = matrix->pixels - done;
         const int32_t pixels = left < matrix->run ? left : matrix->run;
-        if (matrix->dot.pixel_elements == matrix->depth) {
-            fast_widen(input, pixels * matrix->depth, buffer);
-        } else { /* an odd depth: the last of a pixel has weight 0, whatever it is */
-            for (int32_t pixel = 0; pixel < pixels; pixel++) {
-                fast_widen(&input[pixel * matrix->depth], matrix->depth, &buffer[pixel * matrix->dot.pixel_elements]);
-            }
-        }
-        fast_dot(&matrix->dot, buffer, pixels, output);
-        input += pixels * matrix->depth;
-        output += pixels * matrix->dot.outputs;
-        left -= pixels;
+        widen_pixels(matrix, &input[done * matrix->depth], pixels, buffer);
+        fast_dot(&matrix->dot, buffer, pixels, &output[done * matrix->dot.outputs]);
+        done += pixels;
     }
 }

@@ -1,6 +1,6 @@
-/* fast_depthwise.h: DEPTHWISE_CONV_2D with a 3x3 window on generated assembly (stages/firmware/assembly/depthwise.py).
- * Two rows of the padded image become one line of words, channel by channel: an int16 of the upper row below, one of
- * the lower row above. Each row is widened once; two lines are kept.
+/* fast_depthwise.h: DEPTHWISE_CONV_2D on generated assembly (stages/firmware/assembly/depthwise.py). Two rows of the
+ * padded image become one line of words, channel by channel: an int16 of the upper row below, one of the lower row
+ * above. Each row is widened once; as many lines are kept as the window sees.
  */
 #ifndef FAST_DEPTHWISE_H
 #define FAST_DEPTHWISE_H
@@ -9,30 +9,41 @@
 
 #include "kernels/window.h"
 
+#define FAST_DEPTHWISE_LINES 4 /* at most */
+
 /* How the assembly goes from channel to channel; it knows this layout. */
 struct fast_depthwise_walk {
     const int32_t *records; /* weights, bias and scaling of each channel */
     int32_t pitch_bytes;    /* from channel to channel of a line */
     int32_t outputs;        /* from pixel to pixel of the output: its channels */
     int32_t row_bytes;      /* from row to row of the output */
+    int32_t zero;           /* 2 * zero point of the output + 1 */
     const int32_t *end;     /* of the records */
 };
 
-/* One, two or four outputs of every channel. */
-typedef void fast_depthwise_function(const int32_t *upper, const int32_t *lower, int8_t *y,
-                                     const struct fast_depthwise_walk *walk);
+/* One, two or four outputs of every channel; `lines` are those that the window sees, from its first column on. */
+typedef void fast_depthwise_function(const int32_t *const *lines, int8_t *y, const struct fast_depthwise_walk *walk);
+
+#define FAST_DEPTHWISE_INTERLEAVED 8 /* channels of a round of the next one */
+
+/* The channels of a pixel and of the one below it as words of a line, `pitch_bytes` apart; at least one round. */
+typedef void fast_depthwise_interleave(const int8_t *upper, const int8_t *lower, int32_t *line, int32_t pitch_bytes,
+                                       int32_t rounds);
 
 struct fast_depthwise {
-    struct fast_depthwise_walk walk;
-    fast_depthwise_function *one_row[2]; /* one column, two columns */
+    const struct fast_depthwise_walk *walks; /* one for each output of an input channel */
+    int32_t depth_multiplier;
+    fast_depthwise_function *one_row[2]; /* one column, two columns (0: one by one) */
     fast_depthwise_function *two_rows[2];
-    struct window window; /* 3x3, vertical stride 1 or 2, dilation 1 */
+    fast_depthwise_interleave *interleave;
+    struct window window; /* vertical stride 1 or 2, dilation 1 */
+    int32_t lines;        /* that are kept */
     int32_t columns;      /* of a padded line */
     int8_t input_zero_point;
 };
 
-/* Scratch of the caller: `lines` two of columns * channels words, `padding` one byte per channel. */
-void fast_depthwise(const struct fast_depthwise *conv, const int8_t *input, int32_t *lines, int8_t *padding,
+/* Scratch of the caller: `buffer` for lines * columns * channels words, `padding` one byte per channel. */
+void fast_depthwise(const struct fast_depthwise *conv, const int8_t *input, int32_t *buffer, int8_t *padding,
                     int8_t *output);
 
 #endif

@@ -2,6 +2,16 @@
 
 #include <string.h>
 
+static void last_pixel(const struct fast_dot *dot, const int16_t *x, const int32_t *block, int8_t *y, int32_t pixel)
+{
+    if (dot->one_pixel != 0) {
+        dot->one_pixel(&x[pixel * dot->pixel_elements], block, &y[pixel * dot->outputs], dot, 1);
+    } else {
+        const int32_t first = dot->is_side_by_side ? pixel : pixel - 1;
+        dot->two_pixels(&x[first * dot->pixel_elements], block, &y[(pixel - 1) * dot->outputs], dot, 1);
+    }
+}
+
 void fast_dot(const struct fast_dot *dot, const int16_t *x, int32_t pixels, int8_t *output)
 {
     const int32_t outputs = dot->outputs;
@@ -11,10 +21,10 @@ void fast_dot(const struct fast_dot *dot, const int16_t *x, int32_t pixels, int8
         const int32_t last = outputs - FAST_DOT_CHANNELS;
         int8_t *y = &output[next < last ? next : last];
         if (pairs > 0) {
-            dot->two_pixels(x, block, y, outputs, pairs);
+            dot->two_pixels(x, block, y, dot, pairs);
         }
         if (pixels % 2 != 0) {
-            dot->one_pixel(&x[2 * pairs * dot->pixel_elements], block, &y[2 * pairs * outputs], outputs, 1);
+            last_pixel(dot, x, block, y, pixels - 1);
         }
         block += dot->block_words;
     }
@@ -59,6 +69,26 @@ void fast_widen(const int8_t *source, int32_t count, int16_t *wide)
     }
     while (source != end) {
         *wide++ = *source++;
+    }
+}
+
+/* The last one to three taps come from copies: behind them may be the end of memory. */
+void fast_widen_two(const int8_t *first, const int8_t *second, int32_t count, int16_t *wide)
+{
+    int16_t four[2][4] = {{0}};
+    for (int32_t tap = 0; tap < count; tap += 4) {
+        if (count - tap >= 4) {
+            widen_four(&first[tap], four[0]);
+            widen_four(&second[tap], four[1]);
+        } else {
+            fast_widen(&first[tap], count - tap, four[0]);
+            fast_widen(&second[tap], count - tap, four[1]);
+        }
+        for (int pair = 0; pair < 2; pair++) {
+            memcpy(&wide[4 * pair], &four[0][2 * pair], 2 * sizeof *wide);
+            memcpy(&wide[4 * pair + 2], &four[1][2 * pair], 2 * sizeof *wide);
+        }
+        wide += 8;
     }
 }
 

@@ -1,46 +1,51 @@
-"""Inner loop of 3x3 depthwise convolutions: all channels of one, two or four neighbouring outputs.
+"""Inner loop of depthwise convolutions of any window: all channels of one, two or four neighbouring outputs.
 
-Activations lie channel by channel in lines of words, each the int16 of two rows of the image, one above the other:
-two such lines hold the four rows that two rows of outputs see (with stride 2, three of which one row of outputs sees).
-SMLAD multiplies two rows at once, so that a column of taps takes two instructions for three products.
+Activations lie channel by channel in lines of words, each the int16 of two rows of the image, one above the other: the
+lines from the window's first row on hold the rows that one or two rows of outputs see (two only with stride 1). SMLAD
+multiplies two rows at once, so that a column of 3 taps takes two instructions, one of 5 three and one of 7 four.
 
-A channel's record: for each column of the window the weights of rows 0 and 1, then of rows 1 and 2 (as two int16),
-then bias, multiplier, addend, right shift and mask; scaling as in assembly/dot.py.
+A channel's record: for each column of the window the weights of rows 0 and 1, of rows 1 and 2 and so on (as two int16;
+a window of one row: that weight alone), then bias, multiplier and right shift less one; or, in a layer with a channel
+that has no right shift, bias, multiplier, addend, right shift and mask. Scaling as in assembly/dot.py.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 
 from stages.firmware.assembly.dot import function_start, scaled_and_limited
 from stages.firmware.assembly.instructions import (
     Instruction,
     add,
     add_constant,
-    allocated,
     compare,
     load,
     multiply,
+    shift_left,
     store_byte,
     store_byte_at,
 )
-from stages.firmware.assembly.schedule import scheduled
+from stages.firmware.assembly.schedule import fitted
 
-WINDOW = 3
-RECORD_WORDS = 2 * WINDOW + 5
-_BIAS, _MULTIPLIER, _ADDEND, _RIGHT, _MASK = (4 * (2 * WINDOW + i) for i in range(5))
-# The caller's struct fast_depthwise_walk, copied to the stack.
-_PITCH, _OUTPUTS, _ROW, _END = (4 * slot for slot in range(4))
-_FRAME_BYTES = 16
+MOST_LINES = 4  # pointers that there are registers for: windows of up to 8 rows, one row of outputs, or 7, two rows
+MOST_LINES_OF_TWO_COLUMNS = 3  # with four, two columns of outputs would run out of registers
+# The caller's struct fast_depthwise_walk behind its first member, copied to the stack.
+_PITCH, _OUTPUTS, _ROW, _ZERO, _END = (4 * slot for slot in range(5))
+_FRAME_BYTES = 24
 
 
 @dataclass(frozen=True)
 class DepthwiseShape:
     """What the code depends on."""
 
-    rows: int  # of outputs at a time: 1, or 2 with stride 1
+    height: int  # of the window
+    width: int
+    rows: int  # of outputs at a time: 1, or 2 with vertical stride 1
     columns: int  # of outputs at a time: 1 or 2
     stride: int  # from column to column
+    step: int = 1  # from channel to channel of the output: the depth multiplier
     lowest: int = -128
     highest: int = 127
     some_unshifted: bool = False
@@ -49,68 +54,119 @@ class DepthwiseShape:
     def name(self) -> str:
         limits = "" if (self.lowest, self.highest) == (-128, 127) else f"_{self.lowest + 128}_{self.highest + 128}"
         unshifted = "_unshifted" if self.some_unshifted else ""
-        return f"depthwise_{self.rows}x{self.columns}_{self.stride}{limits}{unshifted}"
+        shape = f"{self.height}x{self.width}_{self.rows}x{self.columns}_{self.stride}_{self.step}"
+        return f"depthwise_{shape}{limits}{unshifted}"
+
+    @property
+    def lines(self) -> int:
+        """That the outputs see."""
+        return (self.height + self.rows) // 2
 
 
+def column_words(height: int) -> int:
+    """Words of weights for one column of the window."""
+    return max(1, height - 1)
+
+
+def record_words(height: int, width: int, some_unshifted: bool) -> int:
+    """Words of one channel's record."""
+    return width * column_words(height) + (5 if some_unshifted else 3)
+
+
+@cache
 def depthwise_function(shape: DepthwiseShape) -> str:
-    """void name(const int32_t *upper, const int32_t *lower, int8_t *y, const struct fast_depthwise_walk *walk)"""
-    body = [f"@ 3x3 depthwise, {shape.rows}x{shape.columns} outputs, horizontal stride {shape.stride}, every channel"]
+    """void name(const int32_t *const *lines, int8_t *y, const struct fast_depthwise_walk *walk)"""
+    assert shape.lines <= MOST_LINES
+    body = [f"@ {shape.height}x{shape.width} depthwise, {shape.rows}x{shape.columns} outputs, every channel"]
     body += function_start(shape.name)
-    body += [f"    sub sp, #{_FRAME_BYTES}", "    ldmia r3, {r3-r7}", "    stmia sp, {r4-r7}", "    .p2align 3", "1:"]
-    # r0, r1: upper and lower line, r2: output, r3: record
-    code = _products(shape)
-    code += _stores(shape)
-    code += [load("pitch", "sp", _PITCH), add("r0", "r0", "pitch"), add("r1", "r1", "pitch")]
-    code += [*add_constant("r2", "r2", 1), *add_constant("r3", "r3", 4 * RECORD_WORDS)]
-    code += [load("end", "sp", _END), compare("r3", "end")]
-    free = [*(f"r{n}" for n in range(4, 13)), "lr"]
-    body += [f"    {one}" for one in scheduled(allocated(code, free, {}))]
+    # From here on r0 is the record, r1 the output, r2 and on the lines.
+    lines = [f"r{2 + line}" for line in range(shape.lines)]
+    body += [f"    sub sp, #{_FRAME_BYTES}", "    ldmia r2, {r6-r11}", "    stmia sp, {r7-r11}"]
+    body += [f"    ldr {line}, [r0, #{4 * number}]" for number, line in enumerate(lines)]
+    body += ["    mov r0, r6", "    .p2align 3", "1:"]
+    free = [*(f"r{n}" for n in range(2 + shape.lines, 13)), "lr"]
+    rest = [*_stores(shape), load("pitch", "sp", _PITCH), *(add(line, line, "pitch") for line in lines)]
+    rest += [*add_constant("r1", "r1", shape.step)]
+    rest += [*add_constant("r0", "r0", 4 * record_words(shape.height, shape.width, shape.some_unshifted))]
+    rest += [load("end", "sp", _END), compare("r0", "end")]
+    fits = (fitted([*_products(shape, lines, order), *rest], free, {}) for order in _orders(shape))
+    best = min((fit for fit in fits if fit), key=lambda fit: fit.cycles)
+    body += [f"    {one}" for one in best.code]
     body += ["    bne.w 1b", f"    add sp, #{_FRAME_BYTES}", "    pop {r4-r11, pc}"]
     body += [f"    .size {shape.name}, . - {shape.name}", ""]
     return "\n".join(body) + "\n"
 
 
-def _products(shape: DepthwiseShape) -> list[Instruction]:
-    """sum{row}{column} of every output."""
-    code = [load("bias", "r3", _BIAS)]
-    begun: set[str] = set()
-
-    def product(name: str, total: str, x: str, w: str) -> None:
-        code.append(multiply(name, total, x, w, total if total in begun else "bias"))
-        begun.add(total)
-
-    for column in range((shape.columns - 1) * shape.stride + WINDOW):
-        upper, lower = f"upper{column}", f"lower{column}"
-        code += [load(upper, "r0", 4 * column), load(lower, "r1", 4 * column)]
-        for output in range(shape.columns):
-            tap = column - output * shape.stride
-            if not 0 <= tap < WINDOW:
-                continue
-            top, bottom = f"top{tap}_{output}", f"bottom{tap}_{output}"  # weights of rows 0, 1 and of rows 1, 2
-            code += [load(top, "r3", 4 * tap), load(bottom, "r3", 4 * (WINDOW + tap))]
-            product("smlad", f"sum0{output}", upper, top)
-            if shape.rows == 2:
-                product("smlatb", f"sum1{output}", upper, top)
-            product("smlabt", f"sum0{output}", lower, bottom)
-            if shape.rows == 2:
-                product("smlad", f"sum1{output}", lower, bottom)
-    return code
+Order = list[tuple[int, int, str]]  # output column, tap, and what tells one load of the same word from another
 
 
-def _stores(shape: DepthwiseShape) -> list[Instruction]:
-    code = [load("m", "r3", _MULTIPLIER), load("addend", "r3", _ADDEND), load("right", "r3", _RIGHT)]
-    code += [load("mask", "r3", _MASK)] if shape.some_unshifted else []
-    outputs = [(row, column) for row in range(shape.rows) for column in range(shape.columns)]
-    limits = (shape.lowest, shape.highest)
-    for row, column in outputs:
-        scaling = ("m", "addend", "right", "mask" if shape.some_unshifted else "")
-        code += scaled_and_limited(f"t{row}{column}", f"sum{row}{column}", scaling, limits)
+def _orders(shape: DepthwiseShape) -> Iterator[Order]:
+    """Ways to go through the products. Output by output, the first can be scaled while the second is summed."""
+    outputs, taps = range(shape.columns), range(shape.width)
+    yield [(output, tap, "") for output in outputs for tap in taps]
     if shape.columns == 2:
-        code.append(load("outputs", "sp", _OUTPUTS))
+        yield [(output, tap, f"_{output}") for output in outputs for tap in taps]
+        columns = range(shape.stride + shape.width)
+        yield [
+            (output, column - output * shape.stride, "")
+            for column in columns
+            for output in outputs
+            if 0 <= column - output * shape.stride < shape.width
+        ]
+
+
+def _products(shape: DepthwiseShape, lines: list[str], order: Order) -> Iterator[Instruction]:
+    """sum{row}{column} of every output."""
+    words = column_words(shape.height)
+    yield load("bias", "r0", 4 * words * shape.width)
+    begun: set[str] = set()
+    loaded: set[str] = set()
+    for output, tap, again in order:
+        column = output * shape.stride + tap
+        for line, base in enumerate(lines):
+            x = f"x{column}_{line}{again}"
+            if x not in loaded:
+                loaded.add(x)
+                yield load(x, base, 4 * column)
+            for row in range(shape.rows):
+                found = _product(shape.height, 2 * line - row)
+                if found is None:
+                    continue
+                name, pair = found
+                weights, total = f"w{tap}_{pair}_{output}", f"sum{row}{output}"
+                if weights not in loaded:
+                    loaded.add(weights)
+                    yield load(weights, "r0", 4 * (words * tap + pair))
+                yield multiply(name, total, x, weights, total if total in begun else "bias")
+                begun.add(total)
+
+
+def _product(height: int, first: int) -> tuple[str, int] | None:
+    """Which instruction multiplies a word whose lower half meets row `first` of the window, and with which weights."""
+    if 0 <= first < height - 1:
+        return "smlad", first
+    if first == -1:
+        return "smlatb", 0
+    if first == height - 1:
+        return ("smlabt", first - 1) if height > 1 else ("smlabb", 0)
+    return None
+
+
+def _stores(shape: DepthwiseShape) -> Iterator[Instruction]:
+    at = 4 * column_words(shape.height) * shape.width
+    yield load("m", "r0", at + 4)
+    if shape.some_unshifted:
+        yield from (load("addend", "r0", at + 8), load("shift", "r0", at + 12), load("mask", "r0", at + 16))
+    else:
+        yield from (load("zero", "sp", _ZERO), load("shift", "r0", at + 8), shift_left("addend", "zero", "shift"))
+    outputs = [(row, column) for column in range(shape.columns) for row in range(shape.rows)]
     if shape.rows == 2:
-        code += [load("row", "sp", _ROW), add("below", "r2", "row")]
+        yield load("row", "sp", _ROW)
+        yield add("below", "r1", "row")
+    if shape.columns == 2:
+        yield load("outputs", "sp", _OUTPUTS)
     for row, column in outputs:
-        line = "r2" if row == 0 else "below"
-        value = f"t{row}{column}"
-        code.append(store_byte(value, line) if column == 0 else store_byte_at(value, line, "outputs"))
-    return code
+        scaling = ("m", "addend", "shift", "mask" if shape.some_unshifted else "")
+        value, line = f"t{row}{column}", "r1" if row == 0 else "below"
+        yield from scaled_and_limited(value, f"sum{row}{column}", scaling, (shape.lowest, shape.highest))
+        yield store_byte(value, line) if column == 0 else store_byte_at(value, line, "outputs")

@@ -1,52 +1,73 @@
 """Inner loop of convolutions and FULLY_CONNECTED: pixels of int16 activations times four output channels.
 
-A block of weights serves four output channels: their doubled biases, their scaling, then their weights, two int16 a
-word, for each pair of taps the four channels in turn. One or two pixels run at a time: with two, SMLAD keeps the
-multiplier busy in every cycle and six loads in eight cycles feed it. Activations lie in lines of equal pitch, of which
-a pixel takes `pairs` words from each. int8 weights (a word holds taps 0, 2, 1, 3 of a channel) cost a ninth cycle and
-are half as long; their sums are doubled at the end.
+A block of weights serves four output channels: their doubled biases, their multipliers, their right shifts less one (a
+byte each), then their weights, two int16 a word, for each pair of taps the four channels in turn. One or two pixels run
+at a time: with two, SMLAD keeps the multiplier busy in every cycle and six loads in eight cycles feed it. Activations
+lie in lines of equal pitch, of which a pixel takes `pairs` words from each. int8 weights (a word holds taps 0, 2, 1, 3
+of a channel) cost a ninth cycle and are half as long; their sums are doubled at the end.
 
 Scaling (TensorFlow Lite Micro's double rounding in five instructions): weights and bias are doubled, so that
-SMMLAR gives the rounding doubling high product, plus half of the last place and the zero point; adding the sign makes
-ties go away from zero; then shift, saturate, store.
+SMMLAR gives the rounding doubling high product, plus half of the last place and the zero point, which together are
+2 * zero point + 1 shifted left by one less than the right shift; adding the sign makes ties go away from zero; then
+shift, saturate (which shifts once more), store. A block in which a channel has no right shift, so that its ties go
+upwards, holds for each channel multiplier, addend, right shift and a mask of the sign instead.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 
 from stages.firmware.assembly.instructions import (
     Instruction,
     add,
     add_constant,
     add_sign,
-    allocated,
     and_sign,
     count_down,
     limit,
     load,
+    load_byte,
     load_many,
     move,
     multiply,
     saturate,
+    shift_left,
     shift_right,
     store,
     store_byte,
     widen,
 )
-from stages.firmware.assembly.schedule import scheduled
+from stages.firmware.assembly.schedule import fitted, scheduled
 
 CHANNELS = 4  # of a block
-SCALING_WORDS = 4  # multiplier, addend, right shift, -1 where that is not 0
-HEADER_WORDS = CHANNELS * (1 + SCALING_WORDS)  # the biases, then the scaling of each channel
+_SCALING_WORDS = 4  # with unshifted channels: multiplier, addend, right shift, -1 where that is not 0
 _MOST_UNROLLED_PAIRS = 80  # 4.5 KB of code; the instruction cache has 16 KB
 _LARGEST_OFFSET = 4095 - 8
-# On the stack, below the saved registers: the arguments and a counter of lines and of parts of a line.
-_X, _BLOCK, _Y, _OUTPUTS, _LINES, _PARTS = (4 * slot for slot in range(6))
-_FRAME_BYTES = 24
-_COUNT = _FRAME_BYTES + 36  # the fifth argument, above the nine saved registers
-_ACCUMULATORS = ("r4", "r5", "r6", "r7", "r8", "r9", "r10", "r11")
+ACCUMULATORS = ("r4", "r5", "r6", "r7", "r8", "r9", "r10", "r11")
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Where the arguments lie on the stack, below the saved registers."""
+
+    x: int
+    block: int
+    y: int
+    outputs: int
+    zero: int
+    bytes_: int
+    group: int | None = None  # bytes from pixels to the next ones, where the code does not know them
+
+    @property
+    def count(self) -> int:
+        """The fifth argument, above the nine saved registers."""
+        return self.bytes_ + 36
+
+
+_FRAME = Frame(x=0, block=4, y=8, outputs=12, zero=16, bytes_=32)
+_LINES, _PARTS = 20, 24  # counters
 
 
 @dataclass(frozen=True)
@@ -62,17 +83,24 @@ class DotShape:
     highest: int = 127
     some_unshifted: bool = False  # a channel with right shift 0, whose ties go upwards
     weight_bytes: int = 2  # int16 pairs; 1: int8, four taps a word
+    looped: bool = False  # see assembly/dot_loop.py; lines, pairs and their pitch are then 0 here
 
     @property
     def name(self) -> str:
         limits = "" if (self.lowest, self.highest) == (-128, 127) else f"_{self.lowest + 128}_{self.highest + 128}"
         shape = f"{self.pixels}x{CHANNELS}_{self.lines}_{self.pairs}_{self.pitch_bytes}_{self.pixel_bytes}"
-        kind = "dot" if self.weight_bytes == 2 else "dot8"
+        kind = "dot_loop" if self.looped else "dot" if self.weight_bytes == 2 else "dot8"
         return f"{kind}_{shape}{limits}{'_unshifted' if self.some_unshifted else ''}"
 
 
+def header_words(some_unshifted: bool) -> int:
+    """Of a block, before its weights."""
+    return CHANNELS * (1 + _SCALING_WORDS) if some_unshifted else 2 * CHANNELS + 1
+
+
+@cache
 def dot_function(shape: DotShape) -> str:
-    """void name(const int16_t *x, const int32_t *block, int8_t *y, int32_t outputs, int32_t count)"""
+    """void name(const int16_t *x, const int32_t *block, int8_t *y, const struct fast_dot *dot, int32_t count)"""
     unroll_lines = shape.lines * shape.pairs <= _MOST_UNROLLED_PAIRS
     parts = 1 if unroll_lines else -(-shape.pairs // _MOST_UNROLLED_PAIRS)
     part_pairs = shape.pairs // parts // 2 * 2 if parts > 1 else shape.pairs
@@ -80,13 +108,15 @@ def dot_function(shape: DotShape) -> str:
     body = [f"@ {shape.pixels} pixel(s) x {CHANNELS} channels, {shape.lines} line(s) of {shape.pairs} pairs of taps"]
     body += function_start(shape.name)
     body += [
-        f"    sub sp, #{_FRAME_BYTES}",
+        f"    sub sp, #{_FRAME.bytes_}",
         "    strd r0, r1, [sp]",
+        "    ldrd r3, r4, [r3]",  # outputs and 2 * zero point + 1
         "    strd r2, r3, [sp, #8]",
+        f"    str r4, [sp, #{_FRAME.zero}]",
         "    .p2align 3",
         "1:",
     ]
-    body += _lines(scheduled(_start(shape)))
+    body += _lines(scheduled(start_of_pixels(shape, _FRAME)))
     if unroll_lines:
         taps = [(line * shape.pitch_bytes, shape.pairs) for line in range(shape.lines)]
         body += _lines(_products(shape, taps))
@@ -106,8 +136,8 @@ def dot_function(shape: DotShape) -> str:
         if shape.lines > 1:
             body += _lines(add_constant("r0", "r0", shape.pitch_bytes - 4 * parts * part_pairs))
             body += _repeat(_LINES, "2b")
-    body += _lines(_end(shape))
-    body += ["    bne.w 1b", f"    add sp, #{_FRAME_BYTES}", "    pop {r4-r11, pc}"]
+    body += _lines(end_of_pixels(shape, _FRAME))
+    body += ["    bne.w 1b", f"    add sp, #{_FRAME.bytes_}", "    pop {r4-r11, pc}"]
     body += [f"    .size {shape.name}, . - {shape.name}", ""]
     return "\n".join(body) + "\n"
 
@@ -142,13 +172,13 @@ def _repeat(slot: int, label: str) -> list[str]:
     return [f"    ldr r2, [sp, #{slot}]", "    subs r2, #1", f"    str r2, [sp, #{slot}]", f"    bne.w {label}"]
 
 
-def _start(shape: DotShape) -> list[Instruction]:
+def start_of_pixels(shape: DotShape, frame: Frame) -> list[Instruction]:
     """The accumulators begin with the biases; r0 at the pixel, r1 at the weights."""
-    first = list(_ACCUMULATORS[:CHANNELS])
-    code = [load("r1", "sp", _BLOCK), load_many("r1", first), load("r0", "sp", _X)]
-    code += add_constant("r1", "r1", 4 * (HEADER_WORDS - CHANNELS))
+    first = list(ACCUMULATORS[:CHANNELS])
+    code = [load("r1", "sp", frame.block), load_many("r1", first), load("r0", "sp", frame.x)]
+    code += add_constant("r1", "r1", 4 * (header_words(shape.some_unshifted) - CHANNELS))
     if shape.pixels == 2:
-        code += [move(b, a) for a, b in zip(first, _ACCUMULATORS[CHANNELS:], strict=True)]
+        code += [move(b, a) for a, b in zip(first, ACCUMULATORS[CHANNELS:], strict=True)]
     return code
 
 
@@ -185,7 +215,7 @@ def _two_pixels(words: list[int], pixel_bytes: int) -> list[Instruction]:
     """Eight products in eight cycles; each load stands two cycles before its first use."""
     x, w = _Base("r0"), _Base("r1")
     (a, b), (u, v) = ("r2", "r3"), ("r12", "lr")
-    near, far = _ACCUMULATORS[:CHANNELS], _ACCUMULATORS[CHANNELS:]
+    near, far = ACCUMULATORS[:CHANNELS], ACCUMULATORS[CHANNELS:]
     code = [*x.load(a, words[0]), *w.load(u, 0), *x.load(b, words[0] + pixel_bytes)]
 
     def product(pixel: str, weight: str, accumulator: str) -> None:
@@ -217,7 +247,7 @@ def _one_pixel(words: list[int], _pixel_bytes: int) -> list[Instruction]:
     """Four products and five loads in five cycles; loads run four to five products ahead."""
     x, w = _Base("r0"), _Base("r1")
     values = ("r2", "r3")
-    pool = (*_ACCUMULATORS[CHANNELS:], "r12", "lr")
+    pool = (*ACCUMULATORS[CHANNELS:], "r12", "lr")
     code: list[Instruction] = []
     loads: list[tuple[str, int, int]] = []  # register, pair, channel (-1: the pixel)
     turn = 0
@@ -239,7 +269,7 @@ def _one_pixel(words: list[int], _pixel_bytes: int) -> list[Instruction]:
     for _ in range(1 + CHANNELS):
         issue_load()
     for register, index, channel in products:
-        accumulator = _ACCUMULATORS[channel]
+        accumulator = ACCUMULATORS[channel]
         code.append(multiply("smlad", accumulator, values[index % 2], register, accumulator))
         issue_load()
         if channel == CHANNELS - 1:
@@ -254,7 +284,7 @@ def _two_pixels_int8(halves: list[tuple[int, int, int]], pixel_bytes: int) -> li
     """
     x, w = _Base("r0"), _Base("r1")
     (a, b), (f, g) = ("r2", "r3"), ("r12", "lr")
-    near, far = _ACCUMULATORS[:CHANNELS], _ACCUMULATORS[CHANNELS:]
+    near, far = ACCUMULATORS[:CHANNELS], ACCUMULATORS[CHANNELS:]
     code = [*x.load(a, halves[0][0]), *w.load(f, halves[0][1]), *x.load(b, halves[0][0] + pixel_bytes)]
 
     def product(pixel: str, weight: str, accumulator: str) -> None:
@@ -287,7 +317,7 @@ def _two_pixels_int8(halves: list[tuple[int, int, int]], pixel_bytes: int) -> li
 def _one_pixel_int8(halves: list[tuple[int, int, int]], _pixel_bytes: int) -> list[Instruction]:
     """Four products in four cycles and their loads in two more: widening stands one product ahead and pairs with it."""
     x, w = _Base("r0"), _Base("r1")
-    values, raw, wide = ("r2", "r3"), _ACCUMULATORS[CHANNELS:], ("r12", "lr")
+    values, raw, wide = ("r2", "r3"), ACCUMULATORS[CHANNELS:], ("r12", "lr")
     code: list[Instruction] = []
     for index, (offset, _, _) in enumerate(halves[:2]):
         code += x.load(values[index], offset)
@@ -296,7 +326,7 @@ def _one_pixel_int8(halves: list[tuple[int, int, int]], _pixel_bytes: int) -> li
     waiting: list[Instruction] = []  # the last product, and what may be loaded only behind it
     for index, (_, _, turn) in enumerate(halves):
         value = values[index % 2]
-        for channel, accumulator in enumerate(_ACCUMULATORS[:CHANNELS]):
+        for channel, accumulator in enumerate(ACCUMULATORS[:CHANNELS]):
             code += [widen(wide[channel % 2], raw[channel], turn), *waiting]
             waiting = [multiply("smlad", accumulator, value, wide[channel % 2], accumulator)]
             for _, start, next_turn in halves[index + 1 : index + 2]:
@@ -311,37 +341,56 @@ def _one_pixel_int8(halves: list[tuple[int, int, int]], _pixel_bytes: int) -> li
 def scaled_and_limited(
     into: str, total: str, scaling: tuple[str, str, str, str], limits: tuple[int, int]
 ) -> list[Instruction]:
-    """int8 from a doubled sum, which is lost; `scaling` are registers: multiplier, addend, right shift, mask or ''."""
-    multiplier, addend, right, mask = scaling
+    """int8 from a doubled sum, which is lost; `scaling` are registers: multiplier, addend, shift, mask or ''.
+
+    Without a mask the shift is one less than the right shift.
+    """
+    multiplier, addend, shift, mask = scaling
     code = [multiply("smmlar", into, total, multiplier, addend)]
     code += [and_sign(total, mask, total), add(into, into, total)] if mask else [add_sign(into, into, total)]
-    code += [shift_right(into, into, right), saturate(into, into)]
+    code += [shift_right(into, into, shift), saturate(into, into, 0 if mask else 1)]
     code += [limit(into, limits[0], "lt")] if limits[0] > -128 else []
     return code + ([limit(into, limits[1], "gt")] if limits[1] < 127 else [])
 
 
-def _end(shape: DotShape) -> list[Instruction]:
+def _scaling(shape: DotShape, channel: int) -> tuple[list[Instruction], tuple[str, str, str, str]]:
+    """Loads of one channel's scaling, and the registers that hold it."""
+    names = (f"m{channel}", f"add{channel}", f"shift{channel}", f"mask{channel}" if shape.some_unshifted else "")
+    if shape.some_unshifted:
+        at = 4 * (CHANNELS + _SCALING_WORDS * channel)
+        return [load(name, "block", at + 4 * word) for word, name in enumerate(names)], names
+    code = [load(names[0], "block", 4 * (CHANNELS + channel)), load_byte(names[2], "block", 8 * CHANNELS + channel)]
+    return [*code, shift_left(names[1], "zero", names[2])], names
+
+
+def end_of_pixels(shape: DotShape, frame: Frame) -> list[Instruction]:
     """Scale and store the outputs, go on to the next pixels; the flags say whether there are any."""
     pixels = range(shape.pixels)
-    sums = {f"sum{p}{c}": _ACCUMULATORS[4 * p + c] for p in pixels for c in range(CHANNELS)}
-    code = [load("block", "sp", _BLOCK)]
+    sums = {f"sum{p}{c}": ACCUMULATORS[4 * p + c] for p in pixels for c in range(CHANNELS)}
+    code = [load("block", "sp", frame.block)]
+    code += [] if shape.some_unshifted else [load("zero", "sp", frame.zero)]
     for c in range(CHANNELS):
-        at = 4 * (CHANNELS + SCALING_WORDS * c)
-        code += [load(f"m{c}", "block", at), load(f"add{c}", "block", at + 4)]
-        code += [load(f"right{c}", "block", at + 8)]
-        code += [load(f"mask{c}", "block", at + 12)] if shape.some_unshifted else []
-        scaling = (f"m{c}", f"add{c}", f"right{c}", f"mask{c}" if shape.some_unshifted else "")
+        loads, scaling = _scaling(shape, c)
+        code += loads
         for p in pixels:
             code += [add(f"sum{p}{c}", f"sum{p}{c}", f"sum{p}{c}")] if shape.weight_bytes == 1 else []
             code += scaled_and_limited(f"t{p}{c}", f"sum{p}{c}", scaling, (shape.lowest, shape.highest))
         if c == 0:
-            code.append(load("y", "sp", _Y))
-            code += [load("step", "sp", _OUTPUTS), add("y1", "y", "step")] if shape.pixels == 2 else []
+            code.append(load("y", "sp", frame.y))
+            code += [load("step", "sp", frame.outputs), add("y1", "y", "step")] if shape.pixels == 2 else []
         code += [store_byte(f"t{p}{c}", "y" if p == 0 else "y1", c) for p in pixels]
-    code += [load("outputs", "sp", _OUTPUTS), add("next", "y1" if shape.pixels == 2 else "y", "outputs")]
-    code += [store("next", "sp", _Y)]
-    code += [load("x", "sp", _X), *add_constant("x", "x", shape.pixels * shape.pixel_bytes), store("x", "sp", _X)]
-    code += [load("count", "sp", _COUNT), count_down("count")]
-    code += [store("count", "sp", _COUNT)]
-    free = ["r0", "r1", "r2", "r3", "r12", "lr"] + ([] if shape.pixels == 2 else list(_ACCUMULATORS[CHANNELS:]))
-    return scheduled(allocated(code, free, sums))
+    code += [load("outputs", "sp", frame.outputs), add("next", "y1" if shape.pixels == 2 else "y", "outputs")]
+    code += [store("next", "sp", frame.y)]
+    code += [load("x", "sp", frame.x), *_next_pixels(shape, frame), store("x", "sp", frame.x)]
+    code += [load("count", "sp", frame.count), count_down("count")]
+    code += [store("count", "sp", frame.count)]
+    free = ["r0", "r1", "r2", "r3", "r12", "lr"] + ([] if shape.pixels == 2 else list(ACCUMULATORS[CHANNELS:]))
+    fit = fitted(code, free, sums)
+    assert fit is not None
+    return list(fit.code)
+
+
+def _next_pixels(shape: DotShape, frame: Frame) -> list[Instruction]:
+    if frame.group is not None:
+        return [load("group", "sp", frame.group), add("x", "x", "group")]
+    return add_constant("x", "x", shape.pixels * shape.pixel_bytes)

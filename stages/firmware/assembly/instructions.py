@@ -28,6 +28,7 @@ class Instruction:
     accumulator: tuple[int, ...] = ()  # read last, behind the multiplier
     updated: tuple[int, ...] = ()  # written by the address unit
     latency: int = 1  # cycles until a late ALU can use the result
+    offset: int | None = None  # of a load, from its base
 
     def written(self) -> frozenset[str]:
         return frozenset(self.registers[i] for i in self.writes)
@@ -41,7 +42,22 @@ class Instruction:
 
 def load(into: str, base: str, offset: int = 0) -> Instruction:
     text = f"ldr {{0}}, [{{1}}, #{offset}]" if offset else "ldr {0}, [{1}]"
-    return Instruction(text, (into, base), "load", (0,), (1,), address=(1,))
+    return Instruction(text, (into, base), "load", (0,), (1,), address=(1,), offset=offset)
+
+
+def load_advancing(into: str, base: str, step: int) -> Instruction:
+    """The base moves on by `step` first."""
+    return Instruction(f"ldr {{0}}, [{{1}}, #{step}]!", (into, base), "load", (0, 1), (1,), address=(1,), updated=(1,))
+
+
+def load_byte(into: str, base: str, offset: int) -> Instruction:
+    """Not negative. Which bank its word is in matters as for any load."""
+    return Instruction(f"ldrb {{0}}, [{{1}}, #{offset}]", (into, base), "load", (0,), (1,), address=(1,), offset=offset)
+
+
+def load_word_at(into: str, base: str, index: str) -> Instruction:
+    """Word `index` of a table."""
+    return Instruction("ldr {0}, [{1}, {2}, lsl #2]", (into, base, index), "load", (0,), (1, 2), address=(1, 2))
 
 
 def store(value: str, base: str, offset: int = 0) -> Instruction:
@@ -56,6 +72,10 @@ def store_byte(value: str, base: str, offset: int = 0) -> Instruction:
 
 def store_byte_at(value: str, base: str, index: str) -> Instruction:
     return Instruction("strb {0}, [{1}, {2}]", (value, base, index), "store", (), (0, 1, 2), address=(1, 2))
+
+
+def store_at(value: str, base: str, index: str) -> Instruction:
+    return Instruction("str {0}, [{1}, {2}]", (value, base, index), "store", (), (0, 1, 2), address=(1, 2))
 
 
 def load_many(base: str, into: Sequence[str]) -> Instruction:
@@ -102,6 +122,21 @@ def add_sign(into: str, x: str, of: str) -> Instruction:
     return Instruction("add {0}, {1}, {2}, asr #31", (into, x, of), "shift", (0,), (1, 2), early=(2,))
 
 
+def add_twice(into: str, x: str, y: str) -> Instruction:
+    """into = x + 2 * y."""
+    return Instruction("add {0}, {1}, {2}, lsl #1", (into, x, y), "shift", (0,), (1, 2), early=(2,))
+
+
+def pack_bottoms(into: str, low: str, high: str) -> Instruction:
+    """The lower halves of two registers."""
+    return Instruction("pkhbt {0}, {1}, {2}, lsl #16", (into, low, high), "field", (0,), (1, 2), early=(2,))
+
+
+def pack_tops(into: str, high: str, low: str) -> Instruction:
+    """The upper halves of two registers."""
+    return Instruction("pkhtb {0}, {1}, {2}, asr #16", (into, high, low), "field", (0,), (1, 2), early=(2,))
+
+
 def and_sign(into: str, x: str, of: str) -> Instruction:
     """into = x where `of` is negative, else 0."""
     return Instruction("and {0}, {1}, {2}, asr #31", (into, x, of), "shift", (0,), (1, 2), early=(2,))
@@ -111,8 +146,14 @@ def shift_right(into: str, x: str, by: str) -> Instruction:
     return Instruction("asr {0}, {1}, {2}", (into, x, by), "alu", (0,), (1, 2))
 
 
-def saturate(into: str, x: str) -> Instruction:
-    return Instruction("ssat {0}, #8, {1}", (into, x), "field", (0,), (1,), early=(1,), latency=2)
+def shift_left(into: str, x: str, by: str) -> Instruction:
+    return Instruction("lsl {0}, {1}, {2}", (into, x, by), "alu", (0,), (1, 2))
+
+
+def saturate(into: str, x: str, right_bits: int = 0) -> Instruction:
+    """x shifted right by a constant, clipped to int8."""
+    text = f"ssat {{0}}, #8, {{1}}, asr #{right_bits}" if right_bits else "ssat {0}, #8, {1}"
+    return Instruction(text, (into, x), "field", (0,), (1,), early=(1,), latency=2)
 
 
 def widen(into: str, x: str, rotate_bits: int) -> Instruction:
@@ -134,6 +175,10 @@ def count_down(x: str) -> Instruction:
 
 def compare(x: str, y: str) -> Instruction:
     return Instruction("cmp {0}, {1}", (x, y, "flags"), "alu", (2,), (0, 1))
+
+
+def is_physical(name: str) -> bool:
+    return name in _PHYSICAL
 
 
 def allocated(code: Sequence[Instruction], free: Sequence[str], placed: Mapping[str, str]) -> list[Instruction]:

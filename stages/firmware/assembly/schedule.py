@@ -1,15 +1,21 @@
 """Order of straight code for the Cortex-M7: in order, two instructions a cycle (the rules of hil/virtual/cortex_m7.py).
 
-Greedy list scheduling: in each cycle, of the instructions whose operands are ready, the one on the longest remaining
-path, and beside it the next one that may pair with it. Registers are physical already, so that reuse limits the order;
-a load may pass a store: code in which that matters ties them by a register.
+`scheduled`: greedy list scheduling; in each cycle, of the instructions whose operands are ready, the one on the longest
+remaining path, and beside it the next one that may pair with it. Registers are physical already, so that reuse limits
+the order; a load may pass a store: code in which that matters ties them by a register.
+
+`fitted`: the same for the body of a loop whose registers are still names. Each gets its register when it is issued, so
+that reuse limits nothing; several ways to choose among the ready instructions are tried, and the order that takes the
+fewest cycles a round, as simulated here, is kept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from stages.firmware.assembly.instructions import Instruction
+from stages.firmware.assembly.instructions import Instruction, is_physical
 
 _ONE_OF_A_KIND = ("multiply", "store", "branch", "shift", "load")
 
@@ -91,13 +97,22 @@ def _delay(writer: Instruction, reader: Instruction, position: int) -> int:
 
 
 def can_pair(older: Instruction, younger: Instruction) -> bool:
-    """May these two issue in one cycle, as far as the pipes are concerned? Two loads are taken to meet in one bank."""
+    """May these two issue in one cycle, as far as the pipes are concerned?"""
     pipes = {older.pipe, younger.pipe}
     if "alone" in pipes or younger.pipe == "field" or older.pipe == "branch":
         return False
+    if pipes == {"load"}:
+        return _different_banks(older, younger) and not older.written() & younger.written()
     if older.pipe == younger.pipe and older.pipe in _ONE_OF_A_KIND:
         return False
     return pipes not in ({"multiply", "store"}, {"field", "shift"}) and not older.written() & younger.written()
+
+
+def _different_banks(older: Instruction, younger: Instruction) -> bool:
+    """Even and odd words lie in different banks; loads from different bases are taken to meet in one."""
+    if older.offset is None or younger.offset is None or older.registers[1] != younger.registers[1]:
+        return False
+    return bool((older.offset ^ younger.offset) & 4)
 
 
 def _heights(count: int, waits: Sequence[dict[int, int]]) -> list[int]:
@@ -107,3 +122,138 @@ def _heights(count: int, waits: Sequence[dict[int, int]]) -> list[int]:
         for before, wait in waits[index].items():
             heights[before] = max(heights[before], heights[index] + max(wait, 1))
     return heights
+
+
+@dataclass(frozen=True)
+class Fit:
+    """An order with its registers, and what a round of the loop takes."""
+
+    code: tuple[Instruction, ...]
+    cycles: int
+
+
+def fitted(code: Sequence[Instruction], free: Sequence[str], placed: Mapping[str, str]) -> Fit | None:
+    """The body of a loop in its best order found; None if it does not get along with the free registers.
+
+    `placed` says where the values live that exist before.
+    """
+    waits = _waits(code)
+    heights = _heights(len(code), waits)
+    choices: tuple[Callable[[int], tuple[int, ...]], ...] = (
+        lambda index: (index,),
+        lambda index: (-heights[index], index),
+        lambda index: (index - 2 * heights[index], index),
+    )
+    fits = []
+    is_long = len(code) > _LONG_CODE  # then the time to try everything counts
+    for choice in choices[:: 2 if is_long else 1]:
+        for window in _WINDOWS[1:3] if is_long else _WINDOWS:
+            for reserve in (0, 1, 2):
+                order = _Issue(code, waits, free, placed, window, reserve).run(choice)
+                if order is not None:
+                    fits.append(Fit(tuple(order), loop_cycles(order)))
+    return min(fits, key=lambda fit: fit.cycles, default=None)
+
+
+_WINDOWS = (6, 12, 24, 60)  # how far ahead of the oldest waiting instruction to look
+_LONG_CODE = 100
+_MOST_IDLE_CYCLES = 20  # more can only mean that all registers are taken
+
+
+class _Issue:
+    """One attempt to order code and give it registers."""
+
+    def __init__(
+        self,
+        code: Sequence[Instruction],
+        waits: Sequence[dict[int, int]],
+        free: Sequence[str],
+        placed: Mapping[str, str],
+        window: int,
+        reserve: int,
+    ) -> None:
+        self.code, self.waits, self.window, self.reserve = code, waits, window, reserve
+        self.pool, self.place = deque(free), dict(placed)
+        self.uses: dict[str, int] = {}
+        for one in code:
+            for name in set(one.registers):
+                self.uses[name] = self.uses.get(name, 0) + 1
+        self.waiting = list(range(len(code)))
+        self.issued: dict[int, int] = {}
+        self.order: list[Instruction] = []
+
+    def run(self, choice: Callable[[int], tuple[int, ...]]) -> list[Instruction] | None:
+        cycle = idle = 0
+        while self.waiting:
+            older = self._best(cycle, None, choice)
+            if older is not None:
+                self._issue(older, cycle)
+                younger = self._best(cycle, self.code[older], choice)
+                if younger is not None:
+                    self._issue(younger, cycle)
+            idle = 0 if older is not None else idle + 1
+            if idle > _MOST_IDLE_CYCLES:
+                return None
+            cycle += 1
+        return self.order
+
+    def _best(self, cycle: int, older: Instruction | None, choice: Callable[[int], tuple[int, ...]]) -> int | None:
+        ready = [
+            index
+            for index in self.waiting[: self.window]
+            if all(b in self.issued and self.issued[b] + wait <= cycle for b, wait in self.waits[index].items())
+            and (older is None or can_pair(older, self.code[index]))
+            and self._has_registers(index)
+        ]
+        return min(ready, key=choice, default=None)
+
+    def _has_registers(self, index: int) -> bool:
+        names = {name for name in self.code[index].registers if not is_physical(name)}
+        wanted = sum(name not in self.place for name in names)
+        ending = sum(name in self.place and self.uses[name] == 1 for name in names)
+        kept_back = 0 if index == self.waiting[0] else self.reserve
+        return wanted == 0 or wanted + kept_back <= len(self.pool) + ending
+
+    def _issue(self, index: int, cycle: int) -> None:
+        one = self.code[index]
+        names = [name for name in dict.fromkeys(one.registers) if not is_physical(name)]
+        before = dict(self.place)
+        for name in names:
+            self.uses[name] -= 1
+            if self.uses[name] == 0 and name in self.place:  # read before written: the result may take its register
+                self.pool.append(self.place.pop(name))
+        for name in names:
+            if name not in before:
+                self.place[name] = before[name] = self.pool.popleft()
+                if self.uses[name] == 0:
+                    self.pool.append(self.place.pop(name))
+        registers = tuple(name if is_physical(name) else before[name] for name in one.registers)
+        self.order.append(replace(one, registers=registers))
+        self.issued[index] = cycle
+        self.waiting.remove(index)
+
+
+def loop_cycles(code: Sequence[Instruction]) -> int:
+    """Cycles of one round of a loop in its steady state, without its branch."""
+    return _straight_cycles([*code, *code, *code]) - _straight_cycles([*code, *code])
+
+
+def _straight_cycles(code: Sequence[Instruction]) -> int:
+    writers: dict[str, tuple[int, Instruction]] = {}
+    cycle, older = 0, None
+    for one in code:
+        ready = 0
+        for position in one.reads:
+            if one.registers[position] in writers:
+                written_in, writer = writers[one.registers[position]]
+                ready = max(ready, written_in + _delay(writer, one, position))
+        pairs = older is not None and ready <= cycle and can_pair(older, one)
+        if not pairs:
+            cycle = max(cycle + (older is not None), ready)
+        for register in one.written():
+            writers[register] = (cycle, one)
+        if pairs or one.pipe == "alone":
+            cycle, older = cycle + 1, None
+        else:
+            older = one
+    return cycle + (older is not None)

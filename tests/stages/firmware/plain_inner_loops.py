@@ -12,6 +12,7 @@ _SHARED = """
 #include <stdint.h>
 #include <string.h>
 
+#include "kernels/add.h"
 #include "kernels/fast_depthwise.h"
 #include "kernels/fast_dot.h"
 
@@ -22,19 +23,25 @@ static int64_t int16_at(const void *base, int64_t byte)
     return value;
 }
 
-/* scaling: multiplier, addend, right shift, mask */
-static int8_t scaled(int64_t doubled, const int32_t *scaling, int lowest, int highest)
+static int8_t scaled(int64_t doubled, int32_t multiplier, int64_t addend, int right, const int *limits)
 {
-    const int64_t high = (doubled * scaling[0] + (INT64_C(1) << 31)) >> 32;
-    const int64_t away = doubled < 0 && scaling[2] > 0 ? 1 : 0;
-    const int64_t value = (high + scaling[1] - away) >> scaling[2];
-    return (int8_t)(value < lowest ? lowest : value > highest ? highest : value);
+    const int64_t high = (doubled * multiplier + (INT64_C(1) << 31)) >> 32;
+    const int64_t away = doubled < 0 && right > 0 ? 1 : 0;
+    const int64_t value = (high + addend - away) >> right;
+    return (int8_t)(value < limits[0] ? limits[0] : value > limits[1] ? limits[1] : value);
 }
 
-static void dot(const int16_t *x, const int32_t *block, int8_t *y, int32_t outputs, int32_t groups, const int *shape)
+/* shape: pixels, lines, pairs, bytes from line to line and pixel to pixel, limits, bytes of a weight, some unshifted,
+ * looped */
+static void dot(const int16_t *x, const int32_t *block, int8_t *y, const struct fast_dot *dot, int32_t groups,
+                const int *shape)
 {
-    const int pixels = shape[0], lines = shape[1], pairs = shape[2], pitch = shape[3], pixel_bytes = shape[4];
-    const int weight_bytes = shape[7];
+    const int pixels = shape[0], pixel_bytes = shape[4], weight_bytes = shape[7], is_long = shape[8];
+    const int header = is_long ? 20 : 9, looped = shape[9], side_by_side = looped && dot->is_side_by_side;
+    const int lines = looped ? dot->lines : shape[1];
+    const int pairs = looped ? dot->line_bytes / (side_by_side ? 8 : 4) : shape[2];
+    const int pitch = looped ? dot->line_bytes + dot->line_step : shape[3];
+    const int group_bytes = looped ? dot->group_bytes : pixels * pixel_bytes;
     const int line_taps = weight_bytes == 2 ? 2 * pairs : (2 * pairs + 3) / 4 * 4;
     for (int pixel = 0; pixel < groups * pixels; pixel++) {
         for (int channel = 0; channel < 4; channel++) {
@@ -44,66 +51,111 @@ static void dot(const int16_t *x, const int32_t *block, int8_t *y, int32_t outpu
                     const int at = line * line_taps + tap;
                     int64_t weight;
                     if (weight_bytes == 2) {
-                        weight = int16_at(&block[20 + 4 * (at / 2) + channel], 2 * (at % 2));
+                        weight = int16_at(&block[header + 4 * (at / 2) + channel], 2 * (at % 2));
                     } else {
                         static const int place[] = {0, 2, 1, 3};
-                        weight = ((const int8_t *)&block[20 + 4 * (at / 4) + channel])[place[at % 4]];
+                        weight = ((const int8_t *)&block[header + 4 * (at / 4) + channel])[place[at % 4]];
                     }
-                    sum += weight * int16_at(x, pixel * pixel_bytes + line * pitch + 2 * tap);
+                    const int within = side_by_side ? 8 * (tap / 2) + 4 * (pixel % pixels) + 2 * (tap % 2)
+                                                    : pixel % pixels * pixel_bytes + 2 * tap;
+                    sum += weight * int16_at(x, pixel / pixels * group_bytes + line * pitch + within);
                 }
             }
-            y[pixel * outputs + channel] =
-                scaled(weight_bytes == 2 ? sum : 2 * sum, &block[4 + 4 * channel], shape[5], shape[6]);
+            const int32_t *own = is_long ? &block[4 + 4 * channel] : &block[4 + channel];
+            const int right = is_long ? own[2] : ((const uint8_t *)&block[8])[channel] + 1;
+            const int64_t addend = is_long ? own[1] : (int64_t)dot->zero * (INT64_C(1) << (right - 1));
+            y[pixel * dot->outputs + channel] =
+                scaled(weight_bytes == 2 ? sum : 2 * sum, own[0], addend, right, &shape[5]);
         }
     }
 }
 
-static void depthwise(const int32_t *upper, const int32_t *lower, int8_t *y, const struct fast_depthwise_walk *walk,
-                      const int *shape)
+/* shape: window height and width, rows and columns of outputs, stride, step, limits, some unshifted */
+static void depthwise(const int32_t *const *lines, int8_t *y, const struct fast_depthwise_walk *walk, const int *shape)
 {
+    const int height = shape[0], width = shape[1], pairs = height > 1 ? height - 1 : 1;
     int channel = 0;
-    for (const int32_t *record = walk->records; record != walk->end; record += 11) {
-        for (int row = 0; row < shape[0]; row++) {
-            for (int column = 0; column < shape[1]; column++) {
-                int64_t sum = record[6];
-                for (int tap = 0; tap < 9; tap++) {
-                    const int tap_row = tap / 3, tap_column = tap % 3, at = row + tap_row;
-                    const int32_t *line = at < 2 ? upper : lower;
-                    const int64_t byte = (int64_t)channel * walk->pitch_bytes + 4 * (column * shape[2] + tap_column);
-                    const int64_t weight = tap_row == 0 ? int16_at(&record[tap_column], 0)
-                                                        : int16_at(&record[3 + tap_column], 2 * (tap_row - 1));
-                    sum += weight * int16_at(line, byte + 2 * (at % 2));
+    for (const int32_t *record = walk->records; record != walk->end; record += width * pairs + (shape[8] ? 5 : 3)) {
+        const int32_t *own = &record[width * pairs + 1];
+        const int right = shape[8] ? own[2] : own[1] + 1;
+        const int64_t addend = shape[8] ? own[1] : (int64_t)walk->zero * (INT64_C(1) << (right - 1));
+        for (int row = 0; row < shape[2]; row++) {
+            for (int column = 0; column < shape[3]; column++) {
+                int64_t sum = record[width * pairs];
+                for (int tap = 0; tap < height * width; tap++) {
+                    const int tap_row = tap / width, tap_column = tap % width, at = row + tap_row;
+                    const int64_t byte = (int64_t)channel * walk->pitch_bytes + 4 * (column * shape[4] + tap_column);
+                    const int32_t *weights = &record[tap_column * pairs];
+                    const int64_t weight = tap_row == 0 ? int16_at(weights, 0) : int16_at(&weights[tap_row - 1], 2);
+                    sum += weight * int16_at(lines[at / 2], byte + 2 * (at % 2));
                 }
-                y[channel + column * walk->outputs + row * walk->row_bytes] =
-                    scaled(sum, &record[7], shape[3], shape[4]);
+                y[channel * shape[5] + column * walk->outputs + row * walk->row_bytes] =
+                    scaled(sum, own[0], addend, right, &shape[6]);
             }
         }
         channel++;
     }
 }
+
+static void interleave(const int8_t *upper, const int8_t *lower, int32_t *line, int32_t pitch_bytes, int32_t rounds)
+{
+    for (int32_t channel = 0; channel < 8 * rounds; channel++) {
+        const uint32_t word = ((uint32_t)upper[channel] & 0xffffu) | (uint32_t)lower[channel] << 16;
+        line[channel * (pitch_bytes / 4)] = (int32_t)word;
+    }
+}
+
+/* shape: right shift, limits */
+static void sums(const struct fast_add *params, const int8_t *first, const int8_t *second, int8_t *y,
+                 const int8_t *end, const int *shape)
+{
+    for (; first != end; first++) {
+        const int64_t doubled = (int64_t)params->lifted[0][(uint8_t)*first] + params->lifted[1][(uint8_t)*second++];
+        *y++ = scaled(doubled, params->multiplier, params->addend, shape[0], &shape[1]);
+    }
+}
 """
 
-_DOT = re.compile(r"(dot|dot8)_([12])x4_(\d+)_(\d+)_(\d+)_(\d+)(?:_(\d+)_(\d+))?(?:_unshifted)?")
-_DEPTHWISE = re.compile(r"depthwise_([12])x([12])_([12])(?:_(\d+)_(\d+))?(?:_unshifted)?")
+_DOT = re.compile(r"(dot|dot8|dot_loop)_([12])x4_(\d+)_(\d+)_(\d+)_(\d+)(?:_(\d+)_(\d+))?(_unshifted)?")
+_DEPTHWISE = re.compile(r"depthwise_(\d+)x(\d+)_([12])x([12])_(\d+)_(\d+)(?:_(\d+)_(\d+))?(_unshifted)?")
+
+
+_ADD = re.compile(r"add_(\d+)(?:_(\d+)_(\d+))?")
 
 
 def plain_inner_loops(names: Iterable[str]) -> str:
     """C source that defines the functions of these names."""
-    return _SHARED + "\n".join(map(_function, sorted(set(names))))
+    # Whatever a program does not call must be used somehow, or the compiler complains.
+    unused = (
+        "void use_all(void);\nvoid use_all(void)\n{\n    (void)dot, (void)depthwise, (void)interleave, (void)sums;\n}\n"
+    )
+    return _SHARED + unused + "\n".join(map(_function, sorted(set(names))))
 
 
 def _function(name: str) -> str:
     if found := _DOT.fullmatch(name):
-        kind, *sizes, lowest, highest = found.groups()
-        shape = [*map(int, sizes), *_limits(lowest, highest), 2 if kind == "dot" else 1]
-        arguments = "const int16_t *x, const int32_t *block, int8_t *y, int32_t outputs, int32_t count"
-        return _wrapper(name, "fast_dot_function", arguments, "dot(x, block, y, outputs, count, shape);", shape)
+        kind, *sizes, lowest, highest, unshifted = found.groups()
+        shape = [*map(int, sizes), *_limits(lowest, highest), 2 if kind == "dot" else 1, int(bool(unshifted))]
+        shape.append(int(kind == "dot_loop"))
+        arguments = "const int16_t *x, const int32_t *block, int8_t *y, const struct fast_dot *layer, int32_t count"
+        return _wrapper(name, "fast_dot_function", arguments, "dot(x, block, y, layer, count, shape);", shape)
+    if found := _ADD.fullmatch(name):
+        right, lowest, highest = found.groups()
+        arguments = (
+            "const struct fast_add *params, const int8_t *first, const int8_t *second, int8_t *y, const int8_t *end"
+        )
+        call = "sums(params, first, second, y, end, shape);"
+        return _wrapper(name, "fast_add_function", arguments, call, [int(right), *_limits(lowest, highest)])
+    if name == "depthwise_interleave":
+        arguments = "const int8_t *upper, const int8_t *lower, int32_t *line, int32_t pitch_bytes, int32_t rounds"
+        call = "interleave(upper, lower, line, pitch_bytes, rounds);\n    (void)shape;"
+        return _wrapper(name, "fast_depthwise_interleave", arguments, call, [0])
     found = _DEPTHWISE.fullmatch(name)
     assert found, name
-    *sizes, lowest, highest = found.groups()
-    arguments = "const int32_t *upper, const int32_t *lower, int8_t *y, const struct fast_depthwise_walk *walk"
-    shape = [*map(int, sizes), *_limits(lowest, highest)]
-    return _wrapper(name, "fast_depthwise_function", arguments, "depthwise(upper, lower, y, walk, shape);", shape)
+    *sizes, lowest, highest, unshifted = found.groups()
+    arguments = "const int32_t *const *lines, int8_t *y, const struct fast_depthwise_walk *walk"
+    shape = [*map(int, sizes), *_limits(lowest, highest), int(bool(unshifted))]
+    return _wrapper(name, "fast_depthwise_function", arguments, "depthwise(lines, y, walk, shape);", shape)
 
 
 def _limits(lowest: str | None, highest: str | None) -> tuple[int, int]:

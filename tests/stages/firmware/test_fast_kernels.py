@@ -174,9 +174,15 @@ def test_layers_that_the_fast_kernels_do_not_know_take_the_portable_ones() -> No
     assert _kernels(_single(ConvOptions())) == ["fast_conv_2d"]
     assert _kernels(_single(ConvOptions(dilation=(2, 2)))) == ["conv_2d"]
     assert _kernels(_single(ConvOptions(), outputs=3)) == ["conv_2d"]
-    builder = Int8Builder(2)
-    x = builder.input(9, 9, 4)
-    assert _kernels(builder.graph(builder.depthwise(x, (5, 3), ConvOptions()))) == ["depthwise_conv_2d"]
+    for window, options, kernel in (
+        ((5, 3), ConvOptions(), "fast_depthwise"),
+        ((7, 7), ConvOptions(depth_multiplier=2), "fast_depthwise"),
+        ((3, 3), ConvOptions(stride=(3, 1)), "depthwise_conv_2d"),
+        ((3, 3), ConvOptions(dilation=(1, 2)), "depthwise_conv_2d"),
+        ((9, 1), ConvOptions(), "depthwise_conv_2d"),
+    ):
+        builder = Int8Builder(2)
+        assert _kernels(builder.graph(builder.depthwise(builder.input(9, 9, 4), window, options))) == [kernel]
 
 
 def test_sums_that_might_leave_31_bits_are_left_to_the_portable_kernel() -> None:
@@ -197,7 +203,16 @@ def test_layers_of_one_shape_share_their_assembly() -> None:
     x = builder.input(6, 6, 16)
     for _ in range(3):
         x = builder.conv(builder.depthwise(x, (3, 3), ConvOptions()), 16, (1, 1), ConvOptions())
-    assert sorted(_compiled(builder.graph(x)).assembly) == ["depthwise_2x2_1", "dot_2x4_1_8_0_32"]
+    expected = ["depthwise_3x3_2x2_1_1", "depthwise_interleave", "dot_2x4_1_8_0_32"]
+    assert sorted(_compiled(builder.graph(x)).assembly) == expected
+
+
+def test_in_small_firmware_layers_of_any_depth_share_their_assembly() -> None:
+    builder = Int8Builder(3)
+    x = builder.input(6, 6, 16)
+    for channels in (24, 20, 9):
+        x = builder.conv(x, channels, (1, 1), ConvOptions())
+    assert sorted(_compiled(builder.graph(x), "small").assembly) == ["dot_loop_2x4_0_0_0_4"]
 
 
 def test_the_scheduled_order_computes_the_same_and_takes_fewer_cycles() -> None:

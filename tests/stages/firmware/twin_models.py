@@ -17,6 +17,7 @@ from stages.firmware.c_text import c_array
 from stages.firmware.image import Placement, write_sources
 from stages.firmware.model_source import CompiledModel
 from stages.firmware.toolchain import Toolchain
+from stages.graph.graph import Op
 
 FIRMWARE = BOARDS_FOLDER / "firmware"
 VIRTUAL = BOARDS_FOLDER / "virtual"
@@ -30,33 +31,46 @@ _MAIN = """
 
 #include "board.h"
 
-volatile uint32_t prof_stamp[64];
+volatile uint32_t prof_stamp[{marks}];
 bool prof_timing;
 void prof_record(uint32_t index);
-void prof_record(uint32_t index)
-{{
-    (void)index;
-}}
+
+struct tensor {{
+    uint32_t offset, bytes;
+}};
 
 {declarations}
 static const struct {{
-    uint32_t input_bytes, output_bytes;
+    uint32_t input_bytes, input_offset;
     const int8_t *inputs;
+    const struct tensor *results; /* of each operator */
     int8_t *(*input)(void);
-    const int8_t *(*output)(void);
     void (*invoke)(void);
 }} models[] = {{ {rows} }};
 
+static uint32_t model;
+
+/* Before operator `index`: the one before it has just written its result. */
+void prof_record(uint32_t index)
+{{
+    if (index == 0) {{
+        return;
+    }}
+    const struct tensor *result = &models[model].results[index - 1];
+    const int8_t *bytes = models[model].input() - models[model].input_offset + result->offset;
+    for (uint32_t byte = 0; byte < result->bytes; byte++) {{
+        board_put((uint8_t)bytes[byte]);
+    }}
+}}
+
 int main(void)
 {{
-    for (uint32_t model = 0; model < sizeof models / sizeof models[0]; model++) {{
+    prof_timing = true;
+    for (model = 0; model < sizeof models / sizeof models[0]; model++) {{
         for (uint32_t i = 0; i < {inputs_each}u; i++) {{
             memcpy(models[model].input(), &models[model].inputs[i * models[model].input_bytes],
                    models[model].input_bytes);
             models[model].invoke();
-            for (uint32_t byte = 0; byte < models[model].output_bytes; byte++) {{
-                board_put((uint8_t)models[model].output()[byte]);
-            }}
         }}
     }}
     register uint32_t operation __asm("r0") = 0x18; /* semihosting: SYS_EXIT */
@@ -69,6 +83,14 @@ int main(void)
 
 def twin_outputs(models: Sequence[CompiledModel], inputs: Sequence[np.ndarray], folder: Path) -> list[np.ndarray]:
     """What each network makes of its inputs (as many for each), one row per input."""
+    found = twin_tensors(models, inputs, folder)
+    return [tensors[model.graph.outputs[0]] for model, tensors in zip(models, found, strict=True)]
+
+
+def twin_tensors(
+    models: Sequence[CompiledModel], inputs: Sequence[np.ndarray], folder: Path
+) -> list[dict[int, np.ndarray]]:
+    """The result of every op of each network, read from the arena right after it was written; one row per input."""
     tools = Toolchain(optimise="O2", path_names={})
     objects: list[Path] = []
     declarations, rows, assembly = [], [], {}
@@ -79,12 +101,17 @@ def twin_outputs(models: Sequence[CompiledModel], inputs: Sequence[np.ndarray], 
         renames = {name: f"m{index}_{name}" for name in _RENAMED}
         sources = [generated / "model.c"]
         objects += tools.compile_all(sources, [FIRMWARE, generated], renames, folder / f"object_{index}")
-        i, o, invoke = renames.values()
-        declarations.append(f"int8_t *{i}(void);\nconst int8_t *{o}(void);\nvoid {invoke}(void);")
+        i, _, invoke = renames.values()
+        declarations.append(f"int8_t *{i}(void);\nvoid {invoke}(void);")
+        declarations.append(_results(model, f"results_{index}"))
         declarations.append(c_array("int8_t", f"inputs_{index}", values, f"inputs of network {index}"))
-        rows.append(f"{{{model.input.nbytes}, {model.output.nbytes}, inputs_{index}, {i}, {o}, {invoke}}}")
+        offset = model.layout.offsets[model.graph.inputs[0]]
+        rows.append(f"{{{model.input.nbytes}, {offset}, inputs_{index}, results_{index}, {i}, {invoke}}}")
+    marks = 1 + max(len(model.graph.ops) for model in models)
     (folder / "main.c").write_text(
-        _MAIN.format(declarations="\n".join(declarations), rows=", ".join(rows), inputs_each=len(inputs[0]))
+        _MAIN.format(
+            declarations="\n".join(declarations), rows=", ".join(rows), inputs_each=len(inputs[0]), marks=marks
+        )
     )
     (folder / "assembly.S").write_text(".syntax unified\n.thumb\n.cpu cortex-m7\n" + "\n".join(assembly.values()))
     sources = [FIRMWARE / f"{name}.c" for name in ("start", "fault", "text")]
@@ -102,11 +129,23 @@ def _uart_bytes(image: Path, log: Path) -> bytes:
     return log.read_bytes()
 
 
-def _split(sent: bytes, models: Sequence[CompiledModel], inputs_each: int) -> list[np.ndarray]:
-    sizes = [inputs_each * model.output.nbytes for model in models]
-    assert len(sent) == sum(sizes), sent[-300:]
-    starts = np.cumsum([0, *sizes])
-    values = np.frombuffer(sent, np.int8)
-    return [
-        values[start : start + size].reshape(inputs_each, -1) for start, size in zip(starts[:-1], sizes, strict=True)
-    ]
+def _results(model: CompiledModel, name: str) -> str:
+    places = (f"{{{model.layout.offsets[op.outputs[0]]}, {_result_bytes(model, op)}}}" for op in model.graph.ops)
+    return f"static const struct tensor {name}[] = {{{', '.join(places)}}};"
+
+
+def _result_bytes(model: CompiledModel, op: Op) -> int:
+    return model.graph.tensors[op.outputs[0]].nbytes
+
+
+def _split(sent: bytes, models: Sequence[CompiledModel], inputs_each: int) -> list[dict[int, np.ndarray]]:
+    values, found = np.frombuffer(sent, np.int8), []
+    for model in models:
+        sizes = [_result_bytes(model, op) for op in model.graph.ops]
+        count = inputs_each * sum(sizes)
+        assert len(values) >= count, sent[-300:]
+        columns = np.split(values[:count].reshape(inputs_each, -1), np.cumsum(sizes)[:-1], axis=1)
+        found.append({op.outputs[0]: column for op, column in zip(model.graph.ops, columns, strict=True)})
+        values = values[count:]
+    assert not len(values), sent[-300:]
+    return found

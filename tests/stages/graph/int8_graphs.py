@@ -70,8 +70,10 @@ class Int8Builder:
         return self._like(result, x)
 
     def flatten(self, x: int) -> int:
-        shape = (1, self.tensors[x].elements)
-        target = self._add(Tensor(f"shape{len(self.tensors)}", (2,), "int32", data=np.array(shape, np.int32)))
+        return self.reshape(x, (1, self.tensors[x].elements))
+
+    def reshape(self, x: int, shape: tuple[int, ...]) -> int:
+        target = self._add(Tensor(f"shape{len(self.tensors)}", (len(shape),), "int32", data=np.array(shape, np.int32)))
         return self._like(self._emit("RESHAPE", (x, target), shape, 1.0, NoOptions()), x)
 
     def softmax(self, x: int, beta: float = 1.0) -> int:

@@ -1,0 +1,94 @@
+"""Loops over single elements: ADD from tables, and two rows of an image as one line of words for depthwise kernels."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from stages.firmware.assembly.dot import function_start
+from stages.firmware.assembly.instructions import (
+    Instruction,
+    add,
+    add_constant,
+    add_sign,
+    add_twice,
+    compare,
+    count_down,
+    limit,
+    load,
+    load_byte,
+    load_word_at,
+    multiply,
+    pack_bottoms,
+    pack_tops,
+    saturate,
+    store,
+    store_at,
+    store_byte,
+    widen,
+)
+from stages.firmware.assembly.schedule import fitted
+
+ADD_ELEMENTS = 4  # of a round
+INTERLEAVED_CHANNELS = 8  # of a round
+
+
+def add_name(right: int, limits: tuple[int, int]) -> str:
+    return f"add_{right}" + ("" if limits == (-128, 127) else f"_{limits[0] + 128}_{limits[1] + 128}")
+
+
+@cache
+def add_function(right: int, limits: tuple[int, int]) -> str:
+    """void name(const struct fast_add *params, const int8_t *first, const int8_t *second, int8_t *y, const int8_t *end)
+
+    `right`: shift of the result, at least 1; `end`: of the first operand, a whole number of rounds away.
+    """
+    name = add_name(right, limits)
+    body = [f"@ sums of {ADD_ELEMENTS} pairs, each operand from a table, right shift {right}", *function_start(name)]
+    # r1, r2: operands, r3: output, r4, r5: tables, r6: multiplier, r7: addend, r8: end
+    body += ["    ldmia r0, {r4-r7}", "    ldr r8, [sp, #36]", "    .p2align 3", "1:"]
+    code: list[Instruction] = []
+    for n in range(ADD_ELEMENTS):
+        a, b, total = f"a{n}", f"b{n}", f"t{n}"
+        code += [load_byte(a, "r1", n), load_byte(b, "r2", n), load_word_at(a, "r4", a), load_word_at(b, "r5", b)]
+        code += [add(a, a, b), multiply("smmlar", total, a, "r6", "r7"), add_sign(total, total, a)]
+        code += [saturate(total, total, right)]
+        code += [limit(total, limits[0], "lt")] if limits[0] > -128 else []
+        code += [limit(total, limits[1], "gt")] if limits[1] < 127 else []
+        code += [store_byte(total, "r3", n)]
+    code += [one for register in ("r1", "r2", "r3") for one in add_constant(register, register, ADD_ELEMENTS)]
+    body += _loop([*code, compare("r1", "r8")], ["r0", "r9", "r10", "r11", "r12", "lr"])
+    return "\n".join([*body, f"    .size {name}, . - {name}", ""]) + "\n"
+
+
+INTERLEAVE_NAME = "depthwise_interleave"
+
+
+@cache
+def interleave_function() -> str:
+    """void name(const int8_t *upper, const int8_t *lower, int32_t *line, int32_t pitch_bytes, int32_t rounds)
+
+    The channels of a pixel and of the one below it as words, an int16 of each; they go `pitch_bytes` apart.
+    """
+    body = [f"@ two rows as words, {INTERLEAVED_CHANNELS} channels a round", *function_start(INTERLEAVE_NAME)]
+    body += ["    ldr r4, [sp, #36]", "    .p2align 3", "1:"]
+    code: list[Instruction] = []
+    for n in range(INTERLEAVED_CHANNELS // 4):
+        above, below = f"above{n}", f"below{n}"
+        code += [load(above, "r0", 4 * n), load(below, "r1", 4 * n)]
+        for half, turn in (("even", 0), ("odd", 8)):
+            code += [widen(f"{above}_{half}", above, turn), widen(f"{below}_{half}", below, turn)]
+        code += [pack_bottoms(f"w{n}_0", f"{above}_even", f"{below}_even"), store(f"w{n}_0", "r2")]
+        code += [pack_bottoms(f"w{n}_1", f"{above}_odd", f"{below}_odd"), store_at(f"w{n}_1", "r2", "r3")]
+        code += [add_twice("r2", "r2", "r3")]
+        code += [pack_tops(f"w{n}_2", f"{below}_even", f"{above}_even"), store(f"w{n}_2", "r2")]
+        code += [pack_tops(f"w{n}_3", f"{below}_odd", f"{above}_odd"), store_at(f"w{n}_3", "r2", "r3")]
+        code += [add_twice("r2", "r2", "r3")]
+    code += [*add_constant("r0", "r0", INTERLEAVED_CHANNELS), *add_constant("r1", "r1", INTERLEAVED_CHANNELS)]
+    body += _loop([*code, count_down("r4")], [*(f"r{n}" for n in range(5, 13)), "lr"])
+    return "\n".join([*body, f"    .size {INTERLEAVE_NAME}, . - {INTERLEAVE_NAME}", ""]) + "\n"
+
+
+def _loop(code: list[Instruction], free: list[str]) -> list[str]:
+    fit = fitted(code, free, {})
+    assert fit is not None
+    return [*(f"    {one}" for one in fit.code), "    bne.w 1b", "    pop {r4-r11, pc}"]

@@ -1,0 +1,57 @@
+"""Compiled networks on the twin against TensorFlow Lite Micro: the result of every operator, bit for bit."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from stages.firmware.fast_dot import Weights
+from stages.firmware.model_source import compile_model
+from stages.graph.arena_layout import arena_layout
+from stages.graph.graph import Graph
+from stages.graph.tflite_writer import write_tflite
+from stages.graph.tflm import run_tflm_keeping_all
+from tests.stages.firmware.twin_models import twin_tensors
+from tests.stages.graph.int8_graphs import random_inputs
+
+
+@dataclass
+class Agreement:
+    """What was compared; `wrong` names each operator whose bits differ."""
+
+    networks: int = 0
+    results: int = 0  # of operators
+    values: int = 0
+    inside: int = 0  # values that are not at an end of the range, where any scaling would look right
+    kinds: Counter[str] = field(default_factory=Counter)
+    kernels: Counter[str] = field(default_factory=Counter)
+    wrong: list[str] = field(default_factory=list)
+
+
+def compare_on_twin(
+    graphs: Sequence[tuple[str, Graph, Weights | None]], folder: Path, found: Agreement, inputs_each: int = 2
+) -> None:
+    """Run all networks (name, graph, kernels) in one start of the twin and note how their results compare."""
+    models = [compile_model(graph, arena_layout(graph), weights) for _, graph, weights in graphs]
+    inputs = [random_inputs(graph, count=inputs_each, seed=5) for _, graph, _ in graphs]
+    results = twin_tensors(models, inputs, folder)
+    for (name, graph, weights), model, given, ours in zip(graphs, models, inputs, results, strict=True):
+        theirs = run_tflm_keeping_all(write_tflite(graph, "test"), graph, given)
+        found.networks += 1
+        for op, call in zip(graph.ops, model.calls, strict=True):
+            expected = theirs[op.outputs[0]].reshape(len(given), -1)
+            apart = ours[op.outputs[0]] != expected
+            found.results += 1
+            found.values += expected.size
+            found.inside += int(np.count_nonzero((expected > -128) & (expected < 127)))
+            found.kinds[op.kind] += 1
+            found.kernels[call.kernel] += 1
+            if apart.any():
+                share = f"{np.count_nonzero(apart)} of {apart.size} values"
+                shapes = [graph.tensors[i].shape for i in (*op.inputs, *op.outputs)]
+                found.wrong.append(f"{name} ({weights}): {op.kind} on {call.kernel}, {share}, {shapes}, {op.options}")
+                break  # what follows differs for this reason alone

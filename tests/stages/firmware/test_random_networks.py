@@ -1,0 +1,31 @@
+"""Random networks of every operator on the twin against TensorFlow Lite Micro: every layer, bit for bit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stages.firmware.fast_dot import Weights
+from tests.stages.firmware.network_check import Agreement, compare_on_twin
+from tests.stages.firmware.random_networks import random_network
+
+KERNELS: tuple[Weights | None, ...] = ("fast", "small", None)
+NETWORKS = 50  # 1,000 and more: python -m tests.benchmarks.random_networks
+EXPORT_LIST = {
+    *("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "ADD", "MUL", "AVERAGE_POOL_2D", "MAX_POOL_2D", "MEAN"),
+    *("CONCATENATION", "PAD", "RESHAPE", "SOFTMAX", "LOGISTIC", "HARD_SWISH", "RELU", "RELU6"),
+}
+
+
+@pytest.mark.slow
+def test_every_layer_of_fifty_random_networks_has_the_bits_of_tflm(tmp_path: Path) -> None:
+    found = Agreement()
+    compare_on_twin(
+        [(f"seed {seed}", random_network(seed), KERNELS[seed % 3]) for seed in range(NETWORKS)], tmp_path, found
+    )
+    assert found.wrong == []
+    assert found.networks == NETWORKS
+    assert set(found.kinds) >= EXPORT_LIST
+    assert set(found.kernels) >= {"fast_conv_2d", "fast_matrix", "fast_depthwise", "fast_add", "conv_2d", "lookup"}
+    assert found.inside > 0.5 * found.values  # saturated values would agree however wrong the scaling is
