@@ -66,7 +66,7 @@ def train(task: Task, progress: Progress, checkpoint: Checkpoint) -> Trained:
 
 def refuse_unreachable(task: Task, channels: Channels) -> None:
     """ConfigError for a budget below what the narrowest network needs."""
-    smallest = smallest_reachable(channels, task.config)
+    smallest = smallest_reachable(channels, task.config, task.budget)
     for name in exceeded(smallest, task.budget):
         unit = "" if name == "macs" else " B"
         wanted, reachable = f"{getattr(task.budget, name)}{unit}", f"{getattr(smallest, name)}{unit}"

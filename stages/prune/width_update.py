@@ -78,7 +78,7 @@ class WidthUpdate:
 
     def __init__(self, channels: Channels, config: PruneConfig, budget: BudgetConfig) -> None:
         self.channels, self.config, self.budget = channels, config, budget
-        self.model = ResourceModel(channels.graph)
+        self.model = ResourceModel(channels.graph, budget.runtime)
         self.full = np.array(channels.widths, dtype=float)
         self.floor = np.array(width_floor(channels, config), dtype=float)
         self.state = WidthState(np.zeros(len(self.full)), [torch.ones(width) for width in channels.widths])
@@ -203,7 +203,7 @@ def multiplier_gradient(by_mask: Tensor, salience: Tensor, width: int) -> float:
     return len(values) * float((by_mask.double() * slope).sum() / slope.sum())
 
 
-def smallest_reachable(channels: Channels, config: PruneConfig) -> Resources:
+def smallest_reachable(channels: Channels, config: PruneConfig, budget: BudgetConfig) -> Resources:
     """What the network needs with every group at its floor: no pruning goes below."""
     floor: Sequence[int] = width_floor(channels, config)
-    return ResourceModel(channels.graph).resources(floor)
+    return ResourceModel(channels.graph, budget.runtime).resources(floor)
