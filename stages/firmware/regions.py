@@ -42,7 +42,7 @@ def place(
         raise _does_not_fit(model, board, beside, room)
     taken = placement.spill.first_bytes if placement.spill else model.layout.arena_bytes
     left = room - (taken if placement.macro == _FAST else 0)
-    return replace(placement, ram_weights=_hot_weights(model, board, left)) if copy_weights else placement
+    return replace(placement, ram_weights=_hot_weights(model, board, placement, left)) if copy_weights else placement
 
 
 def _place_arena(model: CompiledModel, board: Board, room: int, bulk_room: int) -> Placement | None:
@@ -99,11 +99,14 @@ def _gain_per_byte(model: CompiledModel, board: Board, place: Place) -> float:
     return cycles / cache.line
 
 
-def _hot_weights(model: CompiledModel, board: Board, room: int) -> frozenset[int]:
+def _hot_weights(model: CompiledModel, board: Board, placement: Placement, room: int) -> frozenset[int]:
     """The ops whose weights gain most from being copied, as long as there is room."""
     if board.memories[board.arena_regions[0]].cached:
         return frozenset()  # RAM like any other: a line costs about what it costs from flash
-    passes = {index: _passes(model, board, index) for index, op in enumerate(model.graph.ops) if op.kind in WEIGHTED}
+    # The data cache serves weights alone if no activation passes through it.
+    is_shared = placement.spill is not None or board.memories[placement.region].cached
+    resident = board.cache.data.size // (2 if is_shared else 1)
+    passes = {index: _passes(model, index, resident) for index, op in enumerate(model.graph.ops) if op.kind in WEIGHTED}
     chosen = set()
     for index in sorted(passes, key=lambda i: (-passes[i], -model.calls[i].constant_bytes, i)):
         if model.calls[index].constant_bytes <= room:
@@ -112,10 +115,10 @@ def _hot_weights(model: CompiledModel, board: Board, room: int) -> frozenset[int
     return frozenset(chosen)
 
 
-def _passes(model: CompiledModel, board: Board, index: int) -> int:
-    """How often an op's weights come from flash in one inference."""
+def _passes(model: CompiledModel, index: int, resident_bytes: int) -> int:
+    """How often an op's weights come from flash in one inference; so many bytes stay in the cache."""
     op, call = model.graph.ops[index], model.calls[index]
-    if call.constant_bytes <= board.cache.data.size // 2:  # stays in the cache beside activations and buffers
+    if call.constant_bytes <= resident_bytes:
         return 1
     result = model.graph.tensors[op.outputs[0]]
     if call.kernel == "fast_matrix":
