@@ -12,6 +12,7 @@ distances from it. A kernel that is not listed here gets a place of its own for 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
@@ -38,15 +39,18 @@ def distances(graph: Graph, calls: Sequence[KernelCall]) -> Distances:
 def overlap_distance(graph: Graph, op: Op, call: KernelCall) -> int | None:
     """Bytes by which any operand of `op` must begin behind its output; None: they must not overlap."""
     moments = _KERNELS.get(call.kernel)
-    if moments is None:
-        return None
+    result = graph.tensors[op.outputs[0]].shape
+    if moments is None or (
+        moments is _element_by_element and any(graph.tensors[i].shape != result for i in graph.activations_of(op))
+    ):
+        return None  # an operand that is broadcast is read again and again
     return max((written - unread for written, unread in moments(graph, op, call)), default=-WHOLE)
 
 
 def _fast_matrix(graph: Graph, op: Op, call: KernelCall) -> Iterator[Moment]:
     """A run of pixels is widened into the buffer, then multiplied."""
     depth, outputs, pixels = _matrix_sizes(graph, op)
-    run = call.scratch_bytes // (2 * (depth + depth % 2))
+    run = _member(call, "run", pixels)
     return ((done * outputs, done * depth) for done in range(run, pixels, run))
 
 
@@ -86,13 +90,14 @@ def _fast_conv_2d(graph: Graph, op: Op, _call: KernelCall) -> Iterator[Moment]:
             yield done * row_bytes, max(line, 0) * _line_bytes(window)
 
 
-def _fast_depthwise(graph: Graph, op: Op, _call: KernelCall) -> Iterator[Moment]:
-    """Two lines of the padded image are interleaved at a time, one step ahead; a step is two rows with stride 1."""
+def _fast_depthwise(graph: Graph, op: Op, call: KernelCall) -> Iterator[Moment]:
+    """Two lines of the padded image at a time are interleaved into the buffer; a step is two rows with stride 1."""
     window = _window(graph, op)
-    row_bytes = window["output_width"] * window["channels"]
+    row_bytes = window["output_width"] * graph.tensors[op.outputs[0]].shape[3]
     rows = 2 if window["stride_y"] == 1 else 1
+    held = _member(call, "lines", 2)
     for step, done in enumerate(range(rows, window["output_height"], rows)):
-        line = 2 * (step + 2) - window["padding_top"]
+        line = 2 * (step + held) - window["padding_top"]
         if line < window["input_height"]:
             yield done * row_bytes, max(line, 0) * _line_bytes(window)
 
@@ -148,6 +153,12 @@ def _window(graph: Graph, op: Op) -> dict[str, int]:
     assert isinstance(op.options, ConvOptions)
     size = graph.tensors[op.inputs[1]].shape[1:3]
     return window_members(source, result, (size[0], size[1]), op.options, op.options.dilation)
+
+
+def _member(call: KernelCall, name: str, default: int) -> int:
+    """A number of the kernel's parameters, from where they stand: the generated C."""
+    found = re.search(rf"\.{name} = (\d+),", call.constants)
+    return int(found.group(1)) if found else default
 
 
 def _line_bytes(window: dict[str, int]) -> int:

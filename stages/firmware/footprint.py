@@ -84,6 +84,7 @@ class Footprint:
     constant_bytes: int  # the same as stored: packed, with scaling and parameters
     stack_bytes: int  # reserved
     stack: StackBound  # what it can take at most
+    stack_twin: StackBound  # and on the twin
     regions: dict[str, Region]
     placed: tuple[Part, ...]
     sections: dict[str, int]
@@ -119,6 +120,7 @@ def footprint(
         constant_bytes=model.constant_bytes,
         stack_bytes=sections[_STACK],
         stack=bound,
+        stack_twin=stack_bound(images.twin, model.assembly),
         regions={name: Region(used[name], memory.size) for name, memory in board.memories.items()},
         placed=tuple(_parts(model, placement, board, sections)),
         sections=sections,

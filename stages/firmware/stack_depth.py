@@ -24,17 +24,19 @@ from elftools.elf.relocation import RelocationSection
 
 from pipeline.errors import StageError
 
-_ENTRY, _INFERENCE = "Reset_Handler", "model_invoke"
+_ENTRY, _INFERENCE, _VECTORS = "Reset_Handler", "model_invoke", ".vectors"
+_EXCEPTION_BYTES = 112  # 26 words with those of the FPU, aligned to 8 (DDI 0403, exception entry)
 _ABSOLUTE = {ENUM_RELOC_TYPE_ARM[name] for name in ("R_ARM_ABS32", "R_ARM_TARGET1")}
 _IMMEDIATE = re.compile(r"#(-?(?:0x)?[0-9a-f]+)")
 
 
 @dataclass(frozen=True)
 class StackBound:
-    """Bytes below the top of the stack; without exceptions: interrupts are off, and a fault ends in a reset."""
+    """Bytes below the top of the stack."""
 
-    image_bytes: int  # from reset on
     inference_bytes: int  # from model_invoke() on
+    main_bytes: int  # from reset on
+    image_bytes: int  # and with every exception of the vector table on top of it, each once
 
 
 @dataclass
@@ -52,9 +54,12 @@ class _Function:
 def stack_bound(image: Path, inner_loops: Collection[str]) -> StackBound:
     """The bound of an image whose inference calls `inner_loops` through pointers."""
     code = _Code(image)
+    main = code.depth(code.named(_ENTRY), inner_loops)
+    handlers = code.handlers - {code.named(_ENTRY)}
     return StackBound(
-        image_bytes=code.depth(code.named(_ENTRY), inner_loops),
         inference_bytes=code.depth(code.named(_INFERENCE), inner_loops),
+        main_bytes=main,
+        image_bytes=main + sum(_EXCEPTION_BYTES + code.depth(handler, inner_loops) for handler in handlers),
     )
 
 
@@ -65,7 +70,7 @@ class _Code:
         with image.open("rb") as stream:
             elf = ELFFile(stream)
             symbols = list(elf.get_section_by_name(".symtab").iter_symbols())
-            self._relocated = list(_relocated_words(elf))
+            relocated = list(_relocated_words(elf))
             self._sections = [
                 (s["sh_addr"], s.data())
                 for s in elf.iter_sections()
@@ -74,8 +79,10 @@ class _Code:
         self.functions = _functions(symbols)
         self._starts = sorted(self.functions)
         self._marks = sorted((s["st_value"], s.name[:2]) for s in symbols if s.name[:2] in ("$t", "$d"))
-        words = (self._word(address) for address in self._relocated)
-        self._pointed = {word - 1 for word in words if word & 1 and word - 1 in self.functions}
+        words = [(section, self._word(address)) for section, address in relocated]
+        pointers = [(section, word - 1) for section, word in words if word & 1 and word - 1 in self.functions]
+        self.handlers = {function for section, function in pointers if section == _VECTORS}
+        self._pointed = {function for section, function in pointers if section != _VECTORS}
         for function in self.functions.values():
             self._read(function)
         self._depths: dict[int, int] = {}
@@ -158,15 +165,15 @@ class _Code:
                 yield start, end
 
 
-def _relocated_words(elf: ELFFile) -> Iterator[int]:
-    """Where the linker wrote an address; the vectors are no calls."""
+def _relocated_words(elf: ELFFile) -> Iterator[tuple[str, int]]:
+    """Where the linker wrote an address: section and place."""
     for section in elf.iter_sections():
         if isinstance(section, RelocationSection):
             target = elf.get_section(section["sh_info"])
-            if target["sh_flags"] & SH_FLAGS.SHF_ALLOC and target.name != ".vectors":
+            if target["sh_flags"] & SH_FLAGS.SHF_ALLOC:
                 for relocation in section.iter_relocations():
                     if relocation["r_info_type"] in _ABSOLUTE:
-                        yield relocation["r_offset"]
+                        yield target.name, relocation["r_offset"]
 
 
 def _functions(symbols: list[Any]) -> dict[int, _Function]:

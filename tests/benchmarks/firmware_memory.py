@@ -94,7 +94,7 @@ def _on_twin(graph: Graph, model: CompiledModel) -> tuple[int, int, float, int, 
             deepest = twin.link.memory().stack_high_water_bytes
         clock_mhz = load_board(BOARD).clock_mhz
         total = round((laps[1] - laps[0]) * clock_mhz / _RUNS)
-        bound = stack_bound(built.twin, model.assembly).image_bytes
+        bound = stack_bound(built.twin, model.assembly).main_bytes
     return total, total - kernels, 100 * (total - kernels) / total, bound, deepest
 
 

@@ -215,3 +215,14 @@ def test_importing_the_step_stays_light() -> None:
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     )
     assert not {"numpy", "torch", "pandas", "ai_edge_litert"} & set(modules)
+
+
+def test_the_image_has_no_heap_and_a_bounded_stack(built: Firmware) -> None:
+    found = read_json(built.footprint)
+    for image in (built.image, built.twin):
+        with image.open("rb") as file:
+            names = {symbol.name for symbol in ELFFile(file).get_section_by_name(".symtab").iter_symbols()}
+        assert "model_invoke" in names
+        assert not {"malloc", "_malloc_r", "free", "calloc", "realloc", "_sbrk", "alloca"} & names
+    assert 0 < found["stack"]["inference_bytes"] < found["stack"]["main_bytes"] < found["stack"]["image_bytes"]
+    assert found["stack"]["image_bytes"] <= found["stack_bytes"] == 4096

@@ -28,6 +28,13 @@ void Reset_Handler(void) {{ model_invoke(); {body} for (;;) {{ }} }}
 """
 
 
+VECTORS = """
+void interrupt(void);
+void interrupt(void) { volatile char room[80]; room[0] = 1; }
+__attribute__((section(".vectors"), used)) void (*const vectors[])(void) = {Reset_Handler, interrupt, interrupt};
+"""
+
+
 def linked(folder: Path, body: str = "table();", more: str = "") -> Path:
     source, image = folder / "small.c", folder / "small.elf"
     source.write_text(PROGRAM.format(body=body, more=more))
@@ -39,7 +46,8 @@ def linked(folder: Path, body: str = "table();", more: str = "") -> Path:
 def test_the_deepest_path_counts_with_its_calls_through_pointers(tmp_path: Path) -> None:
     bound = stack_bound(linked(tmp_path), ["inner"])
     assert 64 + 200 <= bound.inference_bytes <= 64 + 200 + 32
-    assert max(bound.inference_bytes, 400) < bound.image_bytes <= max(bound.inference_bytes, 400 + 24) + 16
+    assert max(bound.inference_bytes, 400) < bound.main_bytes <= max(bound.inference_bytes, 400 + 24) + 16
+    assert bound.image_bytes == bound.main_bytes
 
 
 def test_every_function_takes_what_the_compiler_says(tmp_path: Path) -> None:
@@ -49,7 +57,12 @@ def test_every_function_takes_what_the_compiler_says(tmp_path: Path) -> None:
         place, size, _ = line.split("\t")
         said[place.split(":")[-1]] = int(size)
     assert bound.inference_bytes == said["model_invoke"] + said["inner"]
-    assert bound.image_bytes == said["Reset_Handler"] + max(bound.inference_bytes, said["handler"])
+    assert bound.main_bytes == said["Reset_Handler"] + max(bound.inference_bytes, said["handler"])
+
+
+def test_an_interrupt_may_come_at_the_deepest_place(tmp_path: Path) -> None:
+    bound = stack_bound(linked(tmp_path, more="void Reset_Handler(void);" + VECTORS), ["inner"])
+    assert bound.image_bytes == bound.main_bytes + 112 + 80
 
 
 def test_a_recursion_is_named(tmp_path: Path) -> None:
