@@ -58,6 +58,19 @@ def import_model(
     print_answer(load_project(chosen.file).tool("import")(model, data, out), as_json)
 
 
+def compile_model(
+    model: ModelFile,
+    out: Annotated[Path, typer.Option("-o", "--out", help="the folder to make", metavar="DIR")],
+    weights: Annotated[str, typer.Option("--weights", help="fast (int16) or small (int8)", metavar="KIND")] = "fast",
+    runtime: Annotated[
+        str, typer.Option("--runtime", help="overlap (outputs over dying inputs) or classic", metavar="KIND")
+    ] = "overlap",
+    as_json: AsJson = False,
+) -> None:
+    """Turn a .tflite into a folder of C for any Cortex-M7 project, and for the host."""
+    print_answer(load_project(chosen.file).tool("compile")(model, out, weights, runtime), as_json)
+
+
 def measure(
     network: Annotated[
         str, typer.Argument(help="an int8 .tflite file, or an experiment", metavar="MODEL.tflite|EXPERIMENT")
@@ -109,6 +122,7 @@ def add_to(app: typer.Typer) -> None:
     for function in (resources, inspect, optimize, measure):
         app.command()(function)
     app.command(name="import")(import_model)
+    app.command(name="compile")(compile_model)
 
 
 def _copy_files(entry: Entry, out: Path) -> None:

@@ -69,6 +69,7 @@ class PlanRecord:
     peak_bytes: int  # in the best order
     peak_bytes_stored: int  # in the order before
     peak_bytes_imprecise: int
+    peak_bytes_overlap: int  # of firmware that writes outputs over dying inputs
     size_bytes: int
     macs: int
 
@@ -102,6 +103,7 @@ def plan_record(model: PlannedModel) -> PlanRecord:
         peak_bytes=used.peak_bytes,
         peak_bytes_stored=round(peak_of_order(graph, stored_order).peak_bytes),
         peak_bytes_imprecise=used.peak_bytes_imprecise,
+        peak_bytes_overlap=resources(graph, "overlap").peak_bytes,
         size_bytes=used.size_bytes,
         macs=used.macs,
     )

@@ -34,6 +34,11 @@ class FirmwareConfig(Config):
     optimise: Literal["O2", "O3", "Os"] = "O3"  # the kernels' loops gain, the rest is small
     # fast: weights as int16, ready for the multiplier; small: as int8, some 10 % slower, half the flash.
     weights: Literal["fast", "small"] = "fast"
+    # overlap: a layer's output is written over its input as far as its kernel has read that; classic: it never is.
+    # Overlap costs no cycle, only offsets differ.
+    runtime: Literal["classic", "overlap"] = "overlap"
+    # weights: what is left of the tightly coupled memory holds copies of weights, which then cost no line fills.
+    spare_ram: Literal["weights", "free"] = "weights"
     # none: the host sends features. mfcc: the device takes audio, too. kws_stream: and finds words in a stream of it.
     front_end: FrontEndKind = "none"
     stream: StreamConfig = StreamConfig()

@@ -11,27 +11,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from boards import BOARDS_FOLDER, Board, Memory
-from pipeline.errors import StageError
+from boards import BOARDS_FOLDER, Board
 from stages.firmware.front_end import FrontEnd
 from stages.firmware.front_end_source import front_end_header, front_end_source, stream_settings
 from stages.firmware.model_source import CompiledModel, model_assembly, model_header, model_source
+from stages.firmware.placement import Placement
 from stages.firmware.toolchain import Toolchain, copy_image
 
 FIRMWARE = BOARDS_FOLDER / "firmware"
 VIRTUAL = BOARDS_FOLDER / "virtual"
 
-CODE_BYTES = 24 * 1024  # everything in flash that is not the network's and no table: 12 KB measured, 17 with a stream
-VARIABLE_BYTES = 8 * 1024  # in the preferred RAM beside the arena: 4 KB of stack, some 2 KB of variables
 BUILD_ID_DIGITS = 16
-
-
-@dataclass(frozen=True, kw_only=True)
-class Placement:
-    """Where the arena goes."""
-
-    region: str
-    macro: str  # of boards/firmware/placement.h
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,41 +36,13 @@ class Images:
     compiler: str
 
 
-def place_arena(model: CompiledModel, board: Board, front_end: FrontEnd | None = None) -> Placement:
-    """The first of the board's arena regions with room; refuses a network that does not fit."""
-    flash = board.memories["flash"]
-    constants = model.constant_bytes + (front_end.constant_bytes if front_end else 0)
-    code = model.most_code_bytes + CODE_BYTES
-    _check(board, "flash", flash, f"weights of {constants} B and code", constants + code)
-    fast, bulk = (board.memories[region] for region in board.arena_regions)
-    activations = model.layout.arena_bytes + model.scratch_bytes
-    variables = VARIABLE_BYTES + (front_end.fast_bytes if front_end else 0)
-    in_fast = activations + variables <= fast.size
-    what = (
-        f"arena of {model.layout.arena_bytes} B, scratch of {model.scratch_bytes} B and input of {model.input.nbytes} B"
-    )
-    samples = front_end.bulk_bytes if front_end else 0
-    _check(board, board.arena_regions[1], bulk, what, model.input.nbytes + samples + (0 if in_fast else activations))
-    if in_fast:
-        return Placement(region=board.arena_regions[0], macro="PLACE_FAST")
-    return Placement(region=board.arena_regions[1], macro="PLACE_BULK")
-
-
-def _check(board: Board, region: str, memory: Memory, what: str, needed: int) -> None:
-    if needed > memory.size:
-        raise StageError(
-            f"firmware: {what} need {needed} B, {region} of {board.name} has {memory.size} B "
-            f"({needed - memory.size} B over); prune further or choose a board with more memory"
-        )
-
-
 def write_sources(
     model: CompiledModel, name: str, placement: Placement, folder: Path, front_end: FrontEnd | None = None
 ) -> None:
     """model.c and model.h, model.S where there is generated assembly, front_end.c and .h where there is a front end."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "model.h").write_text(model_header(model, name, front_end.kind if front_end else "none"))
-    (folder / "model.c").write_text(model_source(model, placement.macro))
+    (folder / "model.h").write_text(model_header(model, name, front_end.kind if front_end else "none", placement))
+    (folder / "model.c").write_text(model_source(model, placement))
     if assembly := model_assembly(model):
         (folder / "model.S").write_text(assembly)
     if front_end is not None:

@@ -5,20 +5,26 @@ Ops run in the order in which they stand in the graph, at the offsets of stages/
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pipeline.errors import StageError
+from stages.firmware.access_order import distances
 from stages.firmware.c_text import c_comment
 from stages.firmware.config import FrontEndKind
 from stages.firmware.fast_calls import fast_call
 from stages.firmware.fast_dot import Weights
 from stages.firmware.kernel_calls import KernelCall
+from stages.firmware.placement import Placement
 from stages.firmware.portable_calls import kernel_call
-from stages.graph.arena_layout import ArenaLayout
+from stages.graph.arena_layout import ArenaLayout, arena_layout
 from stages.graph.graph import Graph, Tensor
+from stages.graph.overlap import Runtime
 
 _MADE_BY = "Made by stages/firmware/model_source.py from a .tflite file; changes here are lost."
 _FRONT_ENDS: tuple[FrontEndKind, ...] = ("none", "mfcc", "kws_stream")
+_ARRAY = re.compile(r"static const ((?:struct )?\w+ \w+)\[")
 _NAME_CHARACTERS = 60  # TensorFlow joins the names of all that it fused
 
 
@@ -29,6 +35,7 @@ class CompiledModel:
     graph: Graph
     layout: ArenaLayout
     calls: tuple[KernelCall, ...]
+    runtime: Runtime = "classic"
 
     @property
     def input(self) -> Tensor:
@@ -64,8 +71,10 @@ class CompiledModel:
         return sum(self.graph.tensors[index].nbytes for index in constants)
 
 
-def compile_model(graph: Graph, layout: ArenaLayout, weights: Weights | None = None) -> CompiledModel:
-    """Choose a kernel for every op; refuses what the firmware cannot run.
+def compile_model(
+    graph: Graph, layout: ArenaLayout | None = None, weights: Weights | None = None, runtime: Runtime = "classic"
+) -> CompiledModel:
+    """Choose a kernel for every op and, without a `layout`, lay out the arena; refuses what the firmware cannot run.
 
     Without `weights` the kernels are portable C; with 'fast' or 'small' the Cortex-M7's where they can be.
     """
@@ -76,11 +85,17 @@ def compile_model(graph: Graph, layout: ArenaLayout, weights: Weights | None = N
     calls = [kernel_call(graph, index) for index in range(len(graph.ops))]
     if weights is not None:
         calls = [fast_call(graph, op, f"op_{i}", weights) or calls[i] for i, op in enumerate(graph.ops)]
-    return CompiledModel(graph=graph, layout=layout, calls=tuple(calls))
+    if layout is None:
+        layout = arena_layout(graph, distances=distances(graph, calls) if runtime == "overlap" else None)
+    return CompiledModel(graph=graph, layout=layout, calls=tuple(calls), runtime=runtime)
 
 
-def model_header(model: CompiledModel, name: str, front_end: FrontEndKind = "none") -> str:
+def model_header(
+    model: CompiledModel, name: str, front_end: FrontEndKind = "none", placement: Placement | None = None
+) -> str:
     """model.h"""
+    spill = placement.spill if placement else None
+    arena_bytes = spill.first_bytes + spill.second_bytes if spill else model.layout.arena_bytes
     grid = model.output.quantisation
     assert grid
     milli_q32 = round(grid.scale[0] * 1000 * 2**32)
@@ -96,7 +111,7 @@ def model_header(model: CompiledModel, name: str, front_end: FrontEndKind = "non
 #define MODEL_OPS {len(model.calls)}u
 #define MODEL_INPUT_BYTES {model.input.nbytes}u {c_comment(_describe(model.input))}
 #define MODEL_OUTPUT_BYTES {model.output.nbytes}u {c_comment(_describe(model.output))}
-#define MODEL_ARENA_BYTES {model.layout.arena_bytes}u
+#define MODEL_ARENA_BYTES {arena_bytes}u
 #define MODEL_OUTPUT_ZERO_POINT ({grid.zero_point[0]})
 #define MODEL_OUTPUT_MILLI_Q32 INT64_C({milli_q32}) /* output scale in thousandths, times 2^32 */
 
@@ -114,30 +129,45 @@ void model_invoke(void);
 """
 
 
-def model_source(model: CompiledModel, placement: str) -> str:
-    """model.c; `placement` is PLACE_FAST or PLACE_BULK, where the arena goes."""
-    headers = sorted({call.header for call in model.calls if call.header} | {"model.h", "placement.h", "prof.h"})
-    scratch = "".join(f"    {call.scratch}\n" for call in model.calls if call.scratch)
-    offsets = model.layout.offsets
+def model_source(model: CompiledModel, placement: Placement, *, marks: bool = True) -> str:
+    """model.c; with `marks`, the profiler's stand between the ops."""
+    headers = {call.header for call in model.calls if call.header} | {"model.h", "placement.h"}
+    headers |= {"prof.h"} if marks else set()
     return "\n".join(
         [
             f"/* {_MADE_BY} */",
-            *(f'#include "{header}"' for header in headers),
+            *(f'#include "{header}"' for header in sorted(headers)),
             "",
-            *(_constants(model, index) for index in range(len(model.calls))),
-            f"static int8_t arena[MODEL_ARENA_BYTES] {placement};",
-            *([f"static union {{\n{scratch}}} scratch {placement};"] if scratch else []),
+            *(_constants(model, placement, index) for index in range(len(model.calls))),
+            *_memory(model, placement),
             "",
-            *_accessor("int8_t", "model_input", offsets[model.graph.inputs[0]]),
-            *_accessor("const int8_t", "model_output", offsets[model.graph.outputs[0]]),
+            *_accessor("int8_t", "model_input", placement.pointer(model.graph.inputs[0], model.layout.offsets)),
+            *_accessor("const int8_t", "model_output", placement.pointer(model.graph.outputs[0], model.layout.offsets)),
             "void model_invoke(void)",
             "{",
-            *(_invocation(model, index) for index in range(len(model.calls))),
-            "    prof_mark(MODEL_OPS);",
+            *(line for index in range(len(model.calls)) for line in _invocation(model, placement, index, marks)),
+            *(["    prof_mark(MODEL_OPS);"] if marks else []),
             "}",
             "",
         ]
     )
+
+
+def _memory(model: CompiledModel, placement: Placement) -> list[str]:
+    """The arena, in one part or two, and what kernels use while they run."""
+    scratch = "".join(f"    {call.scratch}\n" for call in model.calls if call.scratch)
+    spill = placement.spill
+    lines = ["/* Which bytes of the arena are which activation, one after the other:"]
+    lines += [f" * {line}" for line in _map(model, placement)]
+    lines += [
+        " */",
+        f"static int8_t arena[{spill.first_bytes if spill else model.layout.arena_bytes}] {placement.macro};",
+    ]
+    if spill:
+        lines.append(f"static int8_t second_arena[{spill.second_bytes}] {spill.macro};")
+    if scratch:
+        lines.append(f"static union {{\n{scratch}}} scratch {placement.scratch_macro or placement.macro};")
+    return lines
 
 
 def model_assembly(model: CompiledModel) -> str:
@@ -152,29 +182,44 @@ def _most_code_bytes(assembly: str) -> int:
     return 4 * sum(line.startswith("    ") for line in assembly.splitlines())
 
 
-def _accessor(c_type: str, name: str, offset: int) -> list[str]:
-    return [f"{c_type} *{name}(void)", "{", f"    return &arena[{offset}];", "}", ""]
+def _accessor(c_type: str, name: str, pointer: str) -> list[str]:
+    return [f"{c_type} *{name}(void)", "{", f"    return {pointer};", "}", ""]
 
 
-def _constants(model: CompiledModel, index: int) -> str:
-    return f"{c_comment(_title(model, index))}\n{model.calls[index].constants}" if model.calls[index].constants else ""
+def _constants(model: CompiledModel, placement: Placement, index: int) -> str:
+    constants = model.calls[index].constants
+    if not constants:
+        return ""
+    if index in placement.ram_weights:  # arrays without `const` are copied to the preferred RAM at start-up
+        constants = _ARRAY.sub(r"static \1[", constants)
+    return f"{c_comment(op_title(model, index))}\n{constants}"
 
 
-def _title(model: CompiledModel, index: int) -> str:
+def op_title(model: CompiledModel, index: int) -> str:
+    """What an operator is: number, kind, name, shapes and grids."""
     op = model.graph.ops[index]
     shapes = [_describe(model.graph.tensors[i]) for i in (*model.graph.activations_of(op), *op.outputs)]
     return f"{index} {op.kind} {op.name[:_NAME_CHARACTERS]}: {' + '.join(shapes[:-1])} -> {shapes[-1]}"
 
 
-def _invocation(model: CompiledModel, index: int) -> str:
+def _map(model: CompiledModel, placement: Placement) -> Iterator[str]:
+    graph = model.graph
+    for tensor in (*graph.inputs, *(output for op in graph.ops for output in op.outputs)):
+        start = placement.pointer(tensor, model.layout.offsets).removeprefix("&")
+        name = c_comment(graph.tensors[tensor].name[:_NAME_CHARACTERS])[3:-3]
+        yield f"{start} and {graph.tensors[tensor].nbytes} B: {name} {_describe(graph.tensors[tensor])}"
+
+
+def _invocation(model: CompiledModel, placement: Placement, index: int, marks: bool) -> list[str]:
     call = model.calls[index]
-    places = [model.layout.offsets[tensor] for tensor in call.activations]
-    lines = [f"    prof_mark({index});", f"    {c_comment(f'{_title(model, index)}, {call.kernel}')}"]
+    places = [placement.pointer(tensor, model.layout.offsets) for tensor in call.activations]
+    lines = [f"    prof_mark({index});"] if marks else []
+    lines.append(f"    {c_comment(f'{op_title(model, index)}, {call.kernel}')}")
     if call.kernel == "alias":
         assert len(set(places)) == 1, "the layout gives an alias the place of its source"
     else:
-        lines.append("    " + call.call.format(*(f"&arena[{place}]" for place in places)))
-    return "\n".join(lines)
+        lines.append("    " + call.call.format(*places))
+    return lines
 
 
 def _describe(tensor: Tensor) -> str:

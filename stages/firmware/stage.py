@@ -38,21 +38,21 @@ class Firmware:
 def run(model: Path, dataset: Path | None, *, config: FirmwareConfig, board: str, out_dir: Path) -> Firmware:
     from stages.firmware.footprint import footprint
     from stages.firmware.front_end import design_front_end
-    from stages.firmware.image import build_images, place_arena, write_sources
+    from stages.firmware.image import build_images, write_sources
     from stages.firmware.model_source import compile_model
-    from stages.graph.arena_layout import arena_layout
+    from stages.firmware.regions import place
     from stages.graph.float_edges import strip_float_edges
     from stages.graph.simplify import simplify
     from stages.graph.tflite_reader import read_tflite
 
     described = load_board(board)
     graph = simplify(strip_float_edges(read_tflite(model)).graph).graph
-    compiled = compile_model(graph, arena_layout(graph), config.weights)
+    compiled = compile_model(graph, weights=config.weights, runtime=config.runtime)
     front_end = None
     if config.front_end != "none":
         settings = {} if dataset is None else read_json(dataset)
         front_end = design_front_end(config.front_end, config.stream, settings, graph)
-    placement = place_arena(compiled, described, front_end)
+    placement = place(compiled, described, front_end, copy_weights=config.spare_ram == "weights")
     generated = out_dir / "generated"
     write_sources(compiled, config.model_name, placement, generated, front_end)
     images = build_images(described, generated, config.optimise, out_dir)

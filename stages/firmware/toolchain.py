@@ -27,7 +27,10 @@ C_FLAGS = (
     ),  # with -fwrapv gcc would regroup the kernels' sums and run out of registers (+40 % instructions)
     *("-Wall", "-Wextra", "-Werror", "-Wconversion", "-Wshadow", "-Wdouble-promotion"),
 )
-LINK_FLAGS = ("-nostartfiles", "-nostdlib", "-Wl,--gc-sections", "-Wl,--build-id=none", "-Wl,--fatal-warnings")
+LINK_FLAGS = (
+    *("-nostartfiles", "-nostdlib", "-Wl,--gc-sections", "-Wl,--build-id=none", "-Wl,--fatal-warnings"),
+    *("-Wl,--emit-relocs",),  # stack_depth.py reads off them which functions have their address taken
+)
 
 
 @dataclass(frozen=True, kw_only=True)

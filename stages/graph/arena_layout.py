@@ -15,15 +15,20 @@ number of nodes, so that the result depends on the graph alone.
 Where ops could write over either of two operands, all take the first or all take the last, whichever packs lower.
 Meeting the lower bound proves a layout whatever the choice; a search that came to an end proves it for the choice
 that was kept.
+
+Overlap. A kernel that reads its input from front to back may write its output behind its own back. With `Distances`
+an operand that dies in an op need only begin so many bytes behind the op's output, or end before it. Such an operand
+ends half a step before the output begins, so that everything else sees two places that never meet; the distance is
+the one thing left to keep.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from stages.graph.buffers import activation_bytes, buffers_of
+from stages.graph.buffers import Buffers, activation_bytes, buffers_of
 from stages.graph.graph import Graph
 from stages.graph.packing_solver import is_installed, solve_packing
 
@@ -34,6 +39,11 @@ _FLOOR_NODES = 10_000
 _ROUNDS = 150  # of improvement: fragmented packings gain in the first hundred, if at all
 
 
+# For (op, operand): by how many bytes the operand must begin behind the op's output at least, if this is its last use;
+# a negative number: it may begin before it. What is not listed must not overlap.
+Distances = Mapping[tuple[int, int], int]
+
+
 @dataclass(frozen=True)
 class Place:
     """Memory that one or several activations use, one after the other."""
@@ -42,9 +52,24 @@ class Place:
     first: int  # op during which it is first alive
     last: int  # op during which it is last alive
     tensors: tuple[int, ...]
+    is_late: bool = False  # written while the operands that die may still be read: it begins half a step later
+    is_early: bool = False  # an operand that dies so: it ends half a step earlier
+    # Places that it may be written over: (place, distance), that must begin `distance` bytes behind this one, or end
+    # before it. A late place that follows none has operands that are read before anything is written.
+    follows: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def begin(self) -> int:
+        """In half steps."""
+        return 2 * self.first + self.is_late
+
+    @property
+    def end(self) -> int:
+        """In half steps, the last one included."""
+        return 2 * self.last + (not self.is_early)
 
     def meets(self, other: Place) -> bool:
-        return self.first <= other.last and other.first <= self.last
+        return self.begin <= other.end and other.begin <= self.end
 
 
 @dataclass(frozen=True)
@@ -58,18 +83,39 @@ class ArenaLayout:
     live_bytes: tuple[int, ...]  # per op: the places that are alive while it runs
 
 
-def arena_layout(graph: Graph, most_nodes: int = _MOST_NODES) -> ArenaLayout:
-    """Offsets for the ops in the order in which they stand in `graph`."""
+def arena_layout(graph: Graph, most_nodes: int = _MOST_NODES, distances: Distances | None = None) -> ArenaLayout:
+    """Offsets for the ops in the order in which they stand in `graph`; with `distances`, inputs and outputs overlap."""
     first, second = arena_places(graph), arena_places(graph, prefers_last=True)
     candidates = [first] if [p.tensors for p in first] == [p.tensors for p in second] else [first, second]
-    live = [sum(p.size_bytes for p in first if p.first <= op <= p.last) for op in range(len(graph.ops))]
-    floor = max(live)
-    places, found, proven = _packed(candidates, floor, most_nodes)
+    if distances:
+        overlapping = arena_places(graph, distances=distances)
+        live = live_bytes(overlapping, len(graph.ops))
+        places, found, proven = _packed([overlapping], max(live), most_nodes)
+        if _height(places, found) > max(live):  # without overlap it is a layout, too
+            plain, offsets, _ = _packed(candidates, max(live), most_nodes)
+            if _height(plain, offsets) < _height(places, found):
+                places, found, proven = plain, offsets, False
+    else:
+        live = live_bytes(first, len(graph.ops))
+        places, found, proven = _packed(candidates, max(live), most_nodes)
     offsets = [-1] * len(graph.tensors)
     for place, offset in zip(places, found, strict=True):
         for tensor in place.tensors:
             offsets[tensor] = offset
-    return ArenaLayout(tuple(offsets), _height(places, found), floor, proven, tuple(live))
+    return ArenaLayout(tuple(offsets), _height(places, found), max(live), proven, tuple(live))
+
+
+def live_bytes(places: Sequence[Place], ops: int) -> list[int]:
+    """Bytes that each op needs at least: what is alive, less what its output may share with operands that die."""
+    live = [sum(p.size_bytes for p in places if p.first <= op <= p.last) for op in range(ops)]
+    for place in places:
+        if place.is_late:
+            dying = [p for p in places if p.is_early and p.last == place.first]
+            apart = place.size_bytes + sum(p.size_bytes for p in dying)
+            # The output and an operand behind it cover everything between their ends; operands are disjoint.
+            shared = [distance + places[index].size_bytes for index, distance in place.follows]
+            live[place.first] -= apart - max(place.size_bytes, sum(p.size_bytes for p in dying), *shared)
+    return live
 
 
 def _packed(candidates: list[list[Place]], floor: int, most_nodes: int) -> tuple[list[Place], list[int], bool]:
@@ -96,7 +142,7 @@ def _packed(candidates: list[list[Place]], floor: int, most_nodes: int) -> tuple
     return min(solved, key=lambda each: _height(each[0], each[1]))
 
 
-def arena_places(graph: Graph, *, prefers_last: bool = False) -> list[Place]:
+def arena_places(graph: Graph, *, prefers_last: bool = False, distances: Distances | None = None) -> list[Place]:
     """The places that the graph's activations need, in the order in which they are first written.
 
     `prefers_last`: an op that may write over several operands takes the last of them, not the first.
@@ -121,10 +167,51 @@ def arena_places(graph: Graph, *, prefers_last: bool = False) -> list[Place]:
         if maker == 0:
             occupy(buffer, 0, None)
     for now, op in enumerate(buffers.ops):
-        replaced = buffers.replaced(now, (1 << now) - 1, sizes)
+        known = dict(_dying(graph, buffers, now, distances or {}))
+        replaced = None if known else buffers.replaced(now, (1 << now) - 1, sizes)
         for buffer in op.writes:
             occupy(buffer, now, replaced)
+        if known:
+            _overlap(places, place_of[op.writes[0]], {place_of[b]: distance for b, distance in known.items()})
     return places
+
+
+def _dying(graph: Graph, buffers: Buffers, now: int, distances: Distances) -> Iterator[tuple[int, int]]:
+    """The buffers of which op `now` is the last to need anything, with how far they must begin behind its output."""
+    if len(buffers.ops[now].writes) != 1:
+        return
+    for tensor in graph.activations_of(graph.ops[now]):
+        buffer = next(b for b in buffers.ops[now].reads if tensor in buffers.tensors[b])
+        is_last = buffers.readers[buffer].bit_length() - 1 == now and buffer not in buffers.kept
+        if is_last and (now, tensor) in distances:
+            yield buffer, distances[now, tensor]
+
+
+def _overlap(places: list[Place], output: int, distances: Mapping[int, int]) -> None:
+    follows = []
+    for operand, distance in distances.items():
+        places[operand] = replace(places[operand], is_early=True)
+        if distance > -places[operand].size_bytes:
+            # To begin before the output, but not wholly, would gain next to nothing; 0 keeps the search simple.
+            follows.append((operand, -(-max(0, distance) // ALIGNMENT) * ALIGNMENT))
+    places[output] = replace(places[output], is_late=True, follows=tuple(follows))
+
+
+def pack(places: Sequence[Place], chosen: Sequence[int]) -> tuple[list[int], int]:
+    """Offsets of some of the places, and their height, as if the others were elsewhere; quickly, not at all costs."""
+    number = {index: position for position, index in enumerate(chosen)}
+    some = [
+        replace(places[index], follows=tuple((number[o], d) for o, d in places[index].follows if o in number))
+        for index in chosen
+    ]
+    if not some:
+        return [], 0
+    floor = max(sum(p.size_bytes for p in some if p.begin <= moment <= p.end) for moment in {p.begin for p in some})
+    offsets = _greedy(some)
+    for improve in (_at_floor, _improved) if len(some) <= _MOST_PLACES else (_improved,):
+        if _height(some, offsets) > floor:
+            offsets = improve(some, offsets, floor, _FLOOR_NODES)
+    return offsets, _height(some, offsets)
 
 
 def _height(places: Sequence[Place], offsets: Sequence[int]) -> int:
@@ -179,18 +266,28 @@ def _improved(places: Sequence[Place], start: list[int], floor: int, _most_nodes
 def _first_fit(places: Sequence[Place], order: Sequence[int]) -> list[int]:
     offsets = [-1] * len(places)
     for index in order:
-        place, offset = places[index], 0
-        taken = sorted(
-            (offsets[other], places[other].size_bytes)
-            for other in range(len(places))
-            if offsets[other] >= 0 and places[other].meets(place)
-        )
-        for start, size in taken:
-            if offset + place.size_bytes <= start:
+        offset = 0
+        for above, below in sorted(_taken(places, offsets, index)):
+            if offset <= above:
                 break
-            offset = max(offset, start + size)
+            offset = max(offset, below)
         offsets[index] = offset
     return offsets
+
+
+def _taken(places: Sequence[Place], offsets: Sequence[int], index: int) -> Iterator[tuple[int, int]]:
+    """Where place `index` must not begin, both ends excluded, because of those that have an offset."""
+    place = places[index]
+    follows = dict(place.follows)
+    for other, (offset, there) in enumerate(zip(offsets, places, strict=True)):
+        if offset < 0:
+            continue
+        if there.meets(place):
+            yield offset - place.size_bytes, offset + there.size_bytes
+        elif other in follows:
+            yield offset - follows[other], offset + there.size_bytes
+        else:
+            yield from ((offset - place.size_bytes, offset + d) for behind, d in there.follows if behind == index)
 
 
 class _Search:
@@ -200,25 +297,34 @@ class _Search:
         self.places = places
         self.best, self.height, self.floor = start, _height(places, start), floor
         self.nodes_left = most_nodes
-        moments = sorted({place.first for place in places})  # what is alive only changes for the worse there
-        self.alive = [[p for p, place in enumerate(places) if place.first <= t <= place.last] for t in moments]
+        moments = sorted({place.begin for place in places})  # what is alive only changes for the worse there
+        self.alive = [[p for p, place in enumerate(places) if place.begin <= t <= place.end] for t in moments]
         self.moments_of = [[m for m, alive in enumerate(self.alive) if p in alive] for p in range(len(places))]
-        self.seen: set[tuple[int, int, tuple[int, ...]]] = set()
+        # By how much each has to lie above those already there: the whole operand, or the output up to the distance.
+        self.apart: list[list[tuple[int, int]]] = [[] for _ in places]
+        for output, place in enumerate(places):
+            for operand, distance in place.follows:
+                self.apart[output].append((operand, places[operand].size_bytes))
+                self.apart[operand].append((output, distance))
+        self.seen: set[tuple[int, int, tuple[int, ...], tuple[int, ...]]] = set()
 
     def run(self) -> tuple[list[int], bool]:
         size = [place.size_bytes for place in self.places]
         waiting = [sum(size[p] for p in alive) for alive in self.alive]
-        self._place([-1] * len(size), [0] * len(self.alive), waiting, (0, -1), 0)
+        self._place([-1] * len(size), [0] * len(self.alive), waiting, (0, -len(size)), 0)
         return self.best, self.height == self.floor or self.nodes_left > 0
 
     def _place(self, offsets: list[int], top: list[int], waiting: list[int], last: tuple[int, int], done: int) -> None:
-        """Extend a packing: `top` and `waiting` bytes per moment, `last` (offset, place), `done` a bit mask."""
+        """Extend a packing: `top` and `waiting` bytes per moment, `last` (offset, -place), `done` a bit mask.
+
+        Of equal offsets the later place comes first: an output may lie where its operand does, and is the lower then.
+        """
         if done == (1 << len(offsets)) - 1:
             height = max(top)
             if height < self.height:
                 self.best, self.height = list(offsets), height
             return
-        key = (done, last[0], tuple(top))
+        key = (done, last[0], tuple(top), self._pending(offsets))
         if key in self.seen or self.nodes_left <= 0 or self.height == self.floor:
             return
         self.seen.add(key)
@@ -230,7 +336,9 @@ class _Search:
         for p in range(len(offsets)):
             if offsets[p] < 0:
                 offset = max(top[m] for m in self.moments_of[p])
-                if (offset, p) > last:
+                for other, distance in self.apart[p]:
+                    offset = max(offset, offsets[other] + distance if offsets[other] >= 0 else 0)
+                if (offset, -p) > last:
                     moves.append((offset, -self.places[p].size_bytes, p))
         for offset, _, p in sorted(moves):
             size = self.places[p].size_bytes
@@ -238,5 +346,13 @@ class _Search:
             for m in self.moments_of[p]:
                 new_top[m], new_waiting[m] = offset + size, waiting[m] - size
             offsets[p] = offset
-            self._place(offsets, new_top, new_waiting, (offset, p), done | 1 << p)
+            self._place(offsets, new_top, new_waiting, (offset, -p), done | 1 << p)
             offsets[p] = -1
+
+    def _pending(self, offsets: list[int]) -> tuple[int, ...]:
+        """What the moments do not show: offsets that a place still to come must keep its distance from."""
+        return tuple(
+            offset if any(offsets[other] < 0 for other, _ in self.apart[p]) else -1
+            for p, offset in enumerate(offsets)
+            if self.apart[p]
+        )

@@ -41,6 +41,7 @@ class OpOrder:
     lower_bound_bytes: float  # no order needs less; for an order that was given: just its own peak
     proven_optimal: bool
     states: int = 0  # sets of finished ops that the search looked at
+    shares: tuple[float, ...] = ()  # of each tensor of the bottleneck; empty: all of it
 
 
 class OrderProblem:

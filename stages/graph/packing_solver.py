@@ -15,14 +15,16 @@ _DETERMINISTIC_SECONDS = 0.3  # two or three seconds; what it can solve, it most
 
 
 class Box(Protocol):
-    """What is packed: bytes over a span of ops."""
+    """What is packed: bytes over a span of half steps, and the boxes that must begin so far behind it or end before."""
 
     @property
     def size_bytes(self) -> int: ...
     @property
-    def first(self) -> int: ...
+    def begin(self) -> int: ...
     @property
-    def last(self) -> int: ...
+    def end(self) -> int: ...
+    @property
+    def follows(self) -> tuple[tuple[int, int], ...]: ...
 
 
 def is_installed() -> bool:
@@ -42,9 +44,15 @@ def solve_packing(boxes: Sequence[Box], height: int, floor: int, unit: int) -> t
         offset = model.new_int_var(0, height // unit - size, f"offset{number}")
         offsets.append(offset)
         spans.append(model.new_fixed_size_interval_var(offset, size, f"span{number}"))
-        lives.append(model.new_fixed_size_interval_var(box.first, box.last - box.first + 1, f"life{number}"))
+        lives.append(model.new_fixed_size_interval_var(box.begin, box.end - box.begin + 1, f"life{number}"))
         model.add(top >= offset + size)
     model.add_no_overlap_2d(lives, spans)
+    for number, box in enumerate(boxes):
+        for other, distance in box.follows:
+            behind = model.new_bool_var(f"behind{number}_{other}")
+            model.add(offsets[other] >= offsets[number] + distance // unit).only_enforce_if(behind)
+            before = boxes[other].size_bytes // unit
+            model.add(offsets[number] >= offsets[other] + before).only_enforce_if(~behind)
     model.minimize(top)
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1

@@ -8,6 +8,8 @@ The conventions reproduce the paper's table:
   imprecise peak   the bound of earlier work: the largest sum of one op's inputs and outputs, a result that fits over an
          operand (an Add's) being written there. It never exceeds the exact peak and misses what branches keep alive.
 
+With `runtime='overlap'` the peak is that of a runtime that writes outputs over dying operands, see `overlap`.
+
 Each figure is a sum of monomials in the channel groups' widths, so that gradients are exact; for the peak they are
 those of the tensors that form the bottleneck (paper, section 'Execution constraints').
 """
@@ -23,6 +25,7 @@ import numpy as np
 from stages.graph.buffers import ALIASES, activation_bytes, replaceable
 from stages.graph.graph import Graph, Op, PoolOptions, Tensor
 from stages.graph.op_order import OpOrder, OrderProblem
+from stages.graph.overlap import OverlapProblem, Runtime
 
 BIAS_BYTES = 4
 POOLING = frozenset({"AVERAGE_POOL_2D", "MAX_POOL_2D", "MEAN"})
@@ -76,23 +79,23 @@ class Monomial:
             gradient[group] += self.factor * math.prod(widths[other] for other in others)
 
 
-def resources(graph: Graph) -> Resources:
+def resources(graph: Graph, runtime: Runtime = "classic") -> Resources:
     """What the network needs as it stands."""
-    model = ResourceModel(graph)
+    model = ResourceModel(graph, runtime)
     return model.resources(model.widths)
 
 
 class ResourceModel:
     """A graph's resource use as a function of the widths of its channel groups."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, runtime: Runtime = "classic") -> None:
         self.graph = graph
         self.widths = _group_widths(graph)  # as the graph stands
         self._activations = [self._elements(tensor, activation_bytes(tensor)) for tensor in graph.tensors]
         self._size = [term for op in graph.ops for term in self._size_of(op)]
         self._macs = [self._per_width(op_macs(graph, op), _groups_of_macs(graph, op)) for op in graph.ops]
         self._touched = [_touched(graph, op) for op in graph.ops]
-        self._orders = OrderProblem(graph)
+        self._orders = OrderProblem(graph) if runtime == "classic" else OverlapProblem(graph)
 
     def best_order(self, widths: Sequence[float]) -> OpOrder:
         """The operator order with the smallest peak."""
@@ -118,13 +121,18 @@ class ResourceModel:
     def gradients(self, widths: Sequence[float]) -> UsageGradients:
         """Derivatives by each group's width; at a tie between bottlenecks, those of one of them."""
         tensor_bytes = self._tensor_bytes(widths)
-        peak, imprecise = self._orders.solve(tensor_bytes).bottleneck, self._largest_op(tensor_bytes)
+        peak, imprecise = self._bottleneck(self.best_order(widths)), self._largest_op(tensor_bytes)
         return UsageGradients(
             size_bytes=self._gradient(self._size, widths),
-            peak_bytes=self._gradient([self._activations[index] for index in peak], widths),
+            peak_bytes=self._gradient(peak, widths),
             peak_bytes_imprecise=self._gradient([self._activations[index] for index in imprecise], widths),
             macs=self._gradient(self._macs, widths),
         )
+
+    def _bottleneck(self, order: OpOrder) -> list[Monomial]:
+        shares = order.shares or (1.0,) * len(order.bottleneck)
+        terms = [self._activations[tensor] for tensor in order.bottleneck]
+        return [Monomial(term.factor * share, term.groups) for term, share in zip(terms, shares, strict=True)]
 
     def _gradient(self, terms: Iterable[Monomial], widths: Sequence[float]) -> np.ndarray:
         gradient = np.zeros(len(self.widths))

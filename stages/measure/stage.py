@@ -71,6 +71,7 @@ def run(
     from stages.measure.modelled import profile_network
     from stages.measure.rows import audio_figures, device_record, write_layers, write_samples
     from stages.measure.session import measure_device, open_link
+    from stages.measure.stack_check import check_stack
 
     board, built, flashed = load_board(target.board), read_json(footprint), read_json(flash)
     expected, graph = read_golden(golden), read_tflite(model)
@@ -87,6 +88,7 @@ def run(
 
             settings = {} if dataset is None else read_json(dataset)
             audio = measure_audio(link, built["front_end"], settings, model, graph, config.stream_words, progress)
+    check_stack(seen.memory.stack_high_water_bytes, built, target.source)
     clip = None if audio is None else audio.clip.tobytes()
     profile = profile_network(twin, expected.inputs[0].tobytes(), board, clip) if target.source == "virtual" else None
     front_end, per_op = audio_figures(built["front_end"], audio, profile)

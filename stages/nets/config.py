@@ -132,6 +132,8 @@ class BudgetConfig(Config):
     peak_bytes: Bytes | None = None  # activations alive at once, in the best operator order
     size_bytes: Bytes | None = None  # int8 weights and int32 biases
     macs: Count | None = None  # multiply-accumulates of one inference
+    # What peak_bytes means: classic, as in the paper; overlap, of firmware that writes outputs over dying inputs.
+    runtime: Literal["classic", "overlap"] = "classic"
 
     @model_validator(mode="after")
     def _has_one(self) -> BudgetConfig:
@@ -142,4 +144,4 @@ class BudgetConfig(Config):
     @property
     def limits(self) -> dict[str, int]:
         """The budgets that are given."""
-        return {key: value for key, value in self if value is not None}
+        return {key: value for key, value in self if key != "runtime" and value is not None}

@@ -20,7 +20,7 @@ _ROWS = {
 
 def resources(network: NetworkConfig, budget: BudgetConfig) -> Answer:
     """Size, peak memory (exact, and the imprecise bound of earlier work) and MACs, against the budget."""
-    unpruned = asdict(resources_of(graph_from_torch(build(network), network.input_shape)))
+    unpruned = asdict(resources_of(graph_from_torch(build(network), network.input_shape), budget.runtime))
     record = {"unpruned": {key: unpruned[key] for key in _ROWS}, "budget": budget.limits}
     rows = [(network.title, "unpruned", "budget", "unpruned / budget")]
     for key, (title, unit) in _ROWS.items():

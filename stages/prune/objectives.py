@@ -42,7 +42,7 @@ class Objectives:
         self._figures = {name: name for name in self.limits}
         if config.peak == "imprecise" and "peak_bytes" in self.limits:
             self._figures["peak_bytes"] = "peak_bytes_imprecise"
-        self._model = ResourceModel(channels.graph)
+        self._model = ResourceModel(channels.graph, budget.runtime)
         self._full = np.array(channels.widths, dtype=float)
         self._known: dict[tuple[int, ...], Resources] = {}
 

@@ -85,6 +85,7 @@ def network_figures(
 ) -> NetworkFigures:
     """Accuracy and resource use against the budget."""
     planned, tested, pruned = read_json(plan), read_json(accuracy), read_json(prune_metrics)
+    peak = "peak_bytes" if budget.runtime == "classic" else "peak_bytes_overlap"
     return NetworkFigures(
         experiment=experiment,
         data_source=_value(read_json(dataset), "source", dataset),
@@ -92,7 +93,7 @@ def network_figures(
         accuracy_n=tested.get("n"),
         arena_bytes=_value(planned, "arena_bytes", plan),
         size=Bound(_value(planned, "size_bytes", plan), budget.size_bytes),
-        peak=Bound(_value(planned, "peak_bytes", plan), budget.peak_bytes),
+        peak=Bound(_value(planned, peak, plan), budget.peak_bytes),
         macs=Bound(_value(planned, "macs", plan), budget.macs),
         unpruned_macs=pruned.get("before", {}).get("macs"),
     )

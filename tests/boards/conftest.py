@@ -9,8 +9,9 @@ import pytest
 
 from boards import BOARDS_FOLDER, board_names
 from stages.firmware.front_end import FrontEnd
-from stages.firmware.image import Placement, portable_sources, write_sources
+from stages.firmware.image import portable_sources, write_sources
 from stages.firmware.model_source import compile_model
+from stages.firmware.placement import Placement
 from stages.firmware.stage import Firmware, FirmwareConfig
 from stages.firmware.stage import run as firmware
 from stages.graph.arena_layout import arena_layout

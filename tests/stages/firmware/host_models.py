@@ -16,9 +16,9 @@ import numpy as np
 
 from boards import BOARDS_FOLDER
 from stages.firmware.fast_dot import Weights
-from stages.firmware.image import Placement, write_sources
+from stages.firmware.image import write_sources
 from stages.firmware.model_source import CompiledModel, compile_model
-from stages.graph.arena_layout import arena_layout
+from stages.firmware.placement import Placement
 from stages.graph.graph import Graph
 from stages.graph.tflite_writer import write_tflite
 from tests.stages.firmware.plain_inner_loops import plain_inner_loops
@@ -82,7 +82,7 @@ class HostModels:
 
 def build_host_models(graphs: Sequence[Graph], folder: Path, weights: Weights | None = None) -> HostModels:
     """With `weights`, the Cortex-M7's kernels, on inner loops in plain C."""
-    models = [compile_model(graph, arena_layout(graph), weights) for graph in graphs]
+    models = [compile_model(graph, weights=weights, runtime="overlap") for graph in graphs]
 
     def build(index: int) -> Path:
         generated = folder / f"model_{index}"

@@ -13,7 +13,6 @@ from stages.firmware.assembly.instructions import load, move, multiply
 from stages.firmware.assembly.schedule import scheduled
 from stages.firmware.fast_dot import Weights
 from stages.firmware.model_source import CompiledModel, compile_model
-from stages.graph.arena_layout import arena_layout
 from stages.graph.graph import ActivationOptions, ConvOptions, Graph, PoolOptions, Quantisation
 from tests.stages.firmware.host_models import build_host_models, tflm_outputs
 from tests.stages.firmware.twin_models import twin_outputs
@@ -158,7 +157,7 @@ def test_fast_kernels_on_the_twin_give_the_bits_of_tflm(weights: Weights, tmp_pa
 
 
 def _compiled(graph: Graph, weights: Weights = "fast") -> CompiledModel:
-    return compile_model(graph, arena_layout(graph), weights)
+    return compile_model(graph, weights=weights, runtime="overlap")
 
 
 def _kernels(graph: Graph) -> list[str]:

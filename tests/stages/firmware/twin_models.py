@@ -14,8 +14,9 @@ import numpy as np
 
 from boards import BOARDS_FOLDER
 from stages.firmware.c_text import c_array
-from stages.firmware.image import Placement, write_sources
+from stages.firmware.image import write_sources
 from stages.firmware.model_source import CompiledModel
+from stages.firmware.placement import Placement
 from stages.firmware.toolchain import Toolchain
 from stages.graph.graph import Op
 
@@ -37,6 +38,7 @@ void prof_record(uint32_t index);
 
 struct tensor {{
     uint32_t offset, bytes;
+    bool is_output;
 }};
 
 {declarations}
@@ -45,6 +47,7 @@ static const struct {{
     const int8_t *inputs;
     const struct tensor *results; /* of each operator */
     int8_t *(*input)(void);
+    const int8_t *(*output)(void);
     void (*invoke)(void);
 }} models[] = {{ {rows} }};
 
@@ -57,7 +60,8 @@ void prof_record(uint32_t index)
         return;
     }}
     const struct tensor *result = &models[model].results[index - 1];
-    const int8_t *bytes = models[model].input() - models[model].input_offset + result->offset;
+    const int8_t *arena = models[model].input() - models[model].input_offset;
+    const int8_t *bytes = result->is_output ? models[model].output() : arena + result->offset;
     for (uint32_t byte = 0; byte < result->bytes; byte++) {{
         board_put((uint8_t)bytes[byte]);
     }}
@@ -81,32 +85,44 @@ int main(void)
 """
 
 
-def twin_outputs(models: Sequence[CompiledModel], inputs: Sequence[np.ndarray], folder: Path) -> list[np.ndarray]:
+def twin_outputs(
+    models: Sequence[CompiledModel],
+    inputs: Sequence[np.ndarray],
+    folder: Path,
+    placements: Sequence[Placement] | None = None,
+) -> list[np.ndarray]:
     """What each network makes of its inputs (as many for each), one row per input."""
-    found = twin_tensors(models, inputs, folder)
+    found = twin_tensors(models, inputs, folder, placements)
     return [tensors[model.graph.outputs[0]] for model, tensors in zip(models, found, strict=True)]
 
 
 def twin_tensors(
-    models: Sequence[CompiledModel], inputs: Sequence[np.ndarray], folder: Path
+    models: Sequence[CompiledModel],
+    inputs: Sequence[np.ndarray],
+    folder: Path,
+    placements: Sequence[Placement] | None = None,
 ) -> list[dict[int, np.ndarray]]:
-    """The result of every op of each network, read from the arena right after it was written; one row per input."""
+    """The result of every op of each network, read from the arena right after it was written; one row per input.
+
+    Of a network whose arena is in two parts, only its output.
+    """
+    placements = placements or [Placement(region="dtcm", macro="PLACE_FAST")] * len(models)
     tools = Toolchain(optimise="O2", path_names={})
     objects: list[Path] = []
     declarations, rows, assembly = [], [], {}
     for index, (model, values) in enumerate(zip(models, inputs, strict=True)):
         generated = folder / f"model_{index}"
-        write_sources(model, "test", Placement(region="dtcm", macro="PLACE_FAST"), generated)
+        write_sources(model, "test", placements[index], generated)
         assembly |= model.assembly
         renames = {name: f"m{index}_{name}" for name in _RENAMED}
         sources = [generated / "model.c"]
         objects += tools.compile_all(sources, [FIRMWARE, generated], renames, folder / f"object_{index}")
-        i, _, invoke = renames.values()
-        declarations.append(f"int8_t *{i}(void);\nvoid {invoke}(void);")
-        declarations.append(_results(model, f"results_{index}"))
+        i, o, invoke = renames.values()
+        declarations.append(f"int8_t *{i}(void);\nconst int8_t *{o}(void);\nvoid {invoke}(void);")
+        declarations.append(_results(model, f"results_{index}", placements[index]))
         declarations.append(c_array("int8_t", f"inputs_{index}", values, f"inputs of network {index}"))
         offset = model.layout.offsets[model.graph.inputs[0]]
-        rows.append(f"{{{model.input.nbytes}, {offset}, inputs_{index}, results_{index}, {i}, {invoke}}}")
+        rows.append(f"{{{model.input.nbytes}, {offset}, inputs_{index}, results_{index}, {i}, {o}, {invoke}}}")
     marks = 1 + max(len(model.graph.ops) for model in models)
     (folder / "main.c").write_text(
         _MAIN.format(
@@ -118,7 +134,7 @@ def twin_tensors(
     sources += [*sorted((FIRMWARE / "kernels").glob("*.c")), VIRTUAL / "board.c", folder / "main.c"]
     objects += tools.compile_all([*sources, folder / "assembly.S"], [FIRMWARE], _DEFINES, folder / "objects")
     image = tools.link(objects, [VIRTUAL / "memory.ld", FIRMWARE / "sections.ld"], folder / "models.elf")
-    return _split(_uart_bytes(image, folder / "uart"), models, len(inputs[0]))
+    return _split(_uart_bytes(image, folder / "uart"), models, placements, len(inputs[0]))
 
 
 def _uart_bytes(image: Path, log: Path) -> bytes:
@@ -129,19 +145,29 @@ def _uart_bytes(image: Path, log: Path) -> bytes:
     return log.read_bytes()
 
 
-def _results(model: CompiledModel, name: str) -> str:
-    places = (f"{{{model.layout.offsets[op.outputs[0]]}, {_result_bytes(model, op)}}}" for op in model.graph.ops)
+def _results(model: CompiledModel, name: str, placement: Placement) -> str:
+    places = (
+        f"{{{model.layout.offsets[op.outputs[0]]}, {_sent_bytes(model, op, placement)}, {_is_output(model, op)}}}"
+        for op in model.graph.ops
+    )
     return f"static const struct tensor {name}[] = {{{', '.join(places)}}};"
 
 
-def _result_bytes(model: CompiledModel, op: Op) -> int:
-    return model.graph.tensors[op.outputs[0]].nbytes
+def _is_output(model: CompiledModel, op: Op) -> int:
+    return int(op.outputs[0] == model.graph.outputs[0])
 
 
-def _split(sent: bytes, models: Sequence[CompiledModel], inputs_each: int) -> list[dict[int, np.ndarray]]:
+def _sent_bytes(model: CompiledModel, op: Op, placement: Placement) -> int:
+    is_known = placement.spill is None or _is_output(model, op)
+    return model.graph.tensors[op.outputs[0]].nbytes if is_known else 0
+
+
+def _split(
+    sent: bytes, models: Sequence[CompiledModel], placements: Sequence[Placement], inputs_each: int
+) -> list[dict[int, np.ndarray]]:
     values, found = np.frombuffer(sent, np.int8), []
-    for model in models:
-        sizes = [_result_bytes(model, op) for op in model.graph.ops]
+    for model, placement in zip(models, placements, strict=True):
+        sizes = [_sent_bytes(model, op, placement) for op in model.graph.ops]
         count = inputs_each * sum(sizes)
         assert len(values) >= count, sent[-300:]
         columns = np.split(values[:count].reshape(inputs_each, -1), np.cumsum(sizes)[:-1], axis=1)

@@ -258,3 +258,115 @@ def test_the_runtime_computes_the_same_in_place(kind: str) -> None:
     planned, free = (run_tflm(write_tflite(graph, "in place", plan), graph, inputs) for plan in (layout.offsets, None))
     assert np.array_equal(planned, free)
     assert len(np.unique(planned)) > 20
+
+
+def random_distances(graph: Graph, seed: int) -> dict[tuple[int, int], int]:
+    """For most operands, from 'it has all been read' to 'hardly anything', and a few that must not overlap.
+
+    Those that may be written over without a distance have none above 0.
+    """
+    rng = np.random.default_rng(seed)
+
+    def most(op: Op) -> int:
+        return 0 if op.kind in ("ADD", "MUL", "RELU") else graph.tensors[op.outputs[0]].nbytes
+
+    return {
+        (number, tensor): int(rng.integers(-2 * graph.tensors[tensor].nbytes, most(op) + 1))
+        for number, op in enumerate(graph.ops)
+        for tensor in graph.activations_of(op)
+        if op.kind != "RESHAPE" and rng.random() < 0.8
+    }
+
+
+def overlapping_contents_survive(graph: Graph, offsets: tuple[int, ...], distances: dict[tuple[int, int], int]) -> None:
+    """Run the ops on bytes; with distance d, the output may be written up to byte d + i when input byte i is read."""
+    arena = np.full(max(offsets) + 8192, -1)
+    number_of: dict[int, int] = {}
+
+    def fill(tensor: int, number: int) -> None:
+        number_of[tensor] = number
+        arena[offsets[tensor] : offsets[tensor] + graph.tensors[tensor].nbytes] = number
+
+    def check(tensor: int) -> None:
+        held = arena[offsets[tensor] : offsets[tensor] + graph.tensors[tensor].nbytes]
+        assert (held == number_of[tensor]).all(), f"{graph.tensors[tensor].name} was overwritten"
+
+    for tensor in graph.inputs:
+        fill(tensor, 900 + tensor)
+    for number, op in enumerate(graph.ops):
+        result, size = op.outputs[0], graph.tensors[op.outputs[0]].nbytes
+        for tensor in graph.activations_of(op):
+            check(tensor)
+            if op.kind == "RESHAPE":
+                continue
+            plain = 0 if op.kind in ("ADD", "MUL", "RELU") else size  # without a distance: in place, or all at once
+            for i in range(graph.tensors[tensor].nbytes):
+                written = min(max(0, distances.get((number, tensor), plain) + i), size)
+                place = offsets[tensor] + i
+                assert not offsets[result] <= place < offsets[result] + written, (number, op.kind, i)
+        fill(result, number_of[op.inputs[0]] if op.kind == "RESHAPE" else number)
+    for tensor in graph.outputs:
+        check(tensor)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_an_overlap_never_reaches_a_byte_that_is_still_to_be_read(seed: int) -> None:
+    graph = random_graph(seed, 4 + seed % 12)
+    distances = random_distances(graph, seed)
+    layout = arena_layout(graph, most_nodes=2000, distances=distances)
+    overlapping_contents_survive(graph, layout.offsets, distances)
+    assert all(offset % ALIGNMENT == 0 for offset in layout.offsets if offset >= 0)
+    assert layout.lower_bound_bytes == max(layout.live_bytes) <= layout.arena_bytes
+    assert layout.arena_bytes <= arena_layout(graph, most_nodes=2000).arena_bytes
+
+
+def test_a_distance_that_is_too_short_is_seen_by_the_check() -> None:
+    """The check of the test above can fail: one unit less, and a byte is lost."""
+    tensors = (Tensor("x", (1, 64), "int8", GRID), Tensor("y", (1, 128), "int8", GRID))
+    graph = Graph(tensors, (Op("CONV_2D", "y", (0,), (1,)),), (0,), (1,))
+    overlapping_contents_survive(graph, (64, 0), {(0, 0): 64})
+    with pytest.raises(AssertionError):
+        overlapping_contents_survive(graph, (63, 0), {(0, 0): 64})
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_no_overlapping_layout_of_a_small_network_is_lower(seed: int) -> None:
+    graph = random_graph(2000 + seed, 5)
+    distances = random_distances(graph, seed)
+    places = arena_places(graph, distances=distances)
+    layout = arena_layout(graph, distances=distances)
+    if layout.proven_optimal:
+        lowest = min(_height(places, _first_fit(places, order)) for order in permutations(range(len(places))))
+        assert layout.arena_bytes == min(lowest, arena_layout(graph).arena_bytes)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_search_and_first_fit_agree_on_overlapping_places(seed: int) -> None:
+    graph = random_graph(3000 + seed, 5)
+    places = arena_places(graph, distances=random_distances(graph, seed))
+    stacked = [sum(p.size_bytes for p in places[:i]) for i in range(len(places))]
+    found, proven = _Search(places, stacked, 0, 100_000).run()
+    assert proven
+    assert _height(places, found) == lowest_height(places)
+    if is_installed():
+        offsets, solved = solve_packing(places, sum(p.size_bytes for p in places), 0, ALIGNMENT)
+        assert solved
+        assert _height(places, offsets) == lowest_height(places)
+
+
+def test_an_input_that_is_needed_again_is_not_overlapped() -> None:
+    tensors = tuple(Tensor(name, (1, 64), "int8", GRID) for name in "xyz")
+    ops = (Op("CONV_2D", "y", (0,), (1,)), Op("ADD", "z", (0, 1), (2,), ActivationOptions()))
+    free = dict.fromkeys([(0, 0), (1, 0), (1, 1)], 0)
+    layout = arena_layout(Graph(tensors, ops, (0,), (2,)), distances=free)
+    assert layout.arena_bytes == 128
+    assert layout.offsets[0] != layout.offsets[1]
+
+
+def test_a_layer_whose_output_grows_begins_below_its_input() -> None:
+    tensors = (Tensor("x", (1, 64), "int8", GRID), Tensor("y", (1, 160), "int8", GRID))
+    graph = Graph(tensors, (Op("CONV_2D", "y", (0,), (1,)),), (0,), (1,))
+    assert arena_layout(graph).arena_bytes == 224
+    layout = arena_layout(graph, distances={(0, 0): 96})
+    assert (layout.arena_bytes, layout.offsets, layout.proven_optimal) == (160, (96, 0), True)
+    assert arena_layout(graph, distances={(0, 0): 97}).arena_bytes == 176

@@ -68,9 +68,10 @@ def test_branches_by_hand():
     assert found.peak_bytes == 32 * (20 + 20 + 6)
 
 
+@pytest.mark.parametrize("runtime", ["classic", "overlap"])
 @pytest.mark.parametrize("net, shape", [(Branches(), SHAPE), (build(NetworkConfig(width=9, blocks=3)), (49, 10, 1))])
-def test_gradients_agree_with_finite_differences(net, shape):
-    model = ResourceModel(graph_from_torch(net, shape))
+def test_gradients_agree_with_finite_differences(net, shape, runtime):
+    model = ResourceModel(graph_from_torch(net, shape), runtime)
     draw = np.random.default_rng(1)
     for _ in range(10):
         widths = draw.uniform(1.5, 9.0, len(model.widths)).tolist()

@@ -1,0 +1,199 @@
+"""What the kernels' C code loads and stores, in turn: compiled with the hooks of a thread sanitizer that is our own.
+
+gcc calls a hook at every load and store; ours keep how far the output has been written and compare every load from the
+input with it. One program holds many layers, each alone with its input and output.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from boards import BOARDS_FOLDER
+from stages.firmware.fast_calls import fast_call
+from stages.firmware.fast_dot import Weights
+from stages.firmware.kernel_calls import KernelCall
+from stages.firmware.portable_calls import kernel_call
+from stages.graph.graph import Graph
+from tests.stages.firmware.plain_inner_loops import plain_inner_loops
+
+FIRMWARE = BOARDS_FOLDER / "firmware"
+_FLAGS = ("gcc", "-std=c11", "-O1", "-fwrapv", f"-I{FIRMWARE}")
+_TRACED = ("-fsanitize=thread", "-fno-builtin")
+_WRAPPED = ("memcpy", "memmove", "memset")
+
+_HOOKS = """
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *input, *output;
+static int64_t input_bytes, output_bytes, written, distance;
+static int conflicts;
+
+static void loaded(const void *at, size_t size)
+{
+    const int64_t first = (const char *)at - input;
+    if (first + (int64_t)size > 0 && first < input_bytes && written > 0) {
+        const int64_t needed = written - (first < 0 ? 0 : first);
+        distance = !conflicts || needed > distance ? needed : distance;
+        conflicts = 1;
+    }
+}
+
+static void stored(const void *at, size_t size)
+{
+    const int64_t end = (const char *)at - output + (int64_t)size;
+    if (end > 0 && end <= output_bytes && end > written) {
+        written = end;
+    }
+}
+
+#define HOOKS(n) \\
+    void __tsan_read##n(void *at); void __tsan_read##n(void *at) { loaded(at, n); } \\
+    void __tsan_write##n(void *at); void __tsan_write##n(void *at) { stored(at, n); } \\
+    void __tsan_unaligned_read##n(void *at); void __tsan_unaligned_read##n(void *at) { loaded(at, n); } \\
+    void __tsan_unaligned_write##n(void *at); void __tsan_unaligned_write##n(void *at) { stored(at, n); }
+HOOKS(1) HOOKS(2) HOOKS(4) HOOKS(8) HOOKS(16)
+void __tsan_read_range(void *at, size_t size); void __tsan_read_range(void *at, size_t size) { loaded(at, size); }
+void __tsan_write_range(void *at, size_t size); void __tsan_write_range(void *at, size_t size) { stored(at, size); }
+void __tsan_init(void); void __tsan_init(void) {}
+void __tsan_func_entry(void *pc); void __tsan_func_entry(void *pc) { (void)pc; }
+void __tsan_func_exit(void); void __tsan_func_exit(void) {}
+
+void *__real_memmove(void *to, const void *from, size_t size);
+void *__wrap_memcpy(void *to, const void *from, size_t size);
+void *__wrap_memcpy(void *to, const void *from, size_t size)
+{
+    loaded(from, size ? 1 : 0);
+    stored(to, size);
+    return __real_memmove(to, from, size);
+}
+void *__wrap_memmove(void *to, const void *from, size_t size);
+void *__wrap_memmove(void *to, const void *from, size_t size) { return __wrap_memcpy(to, from, size); }
+void *__wrap_memset(void *to, int value, size_t size);
+void *__wrap_memset(void *to, int value, size_t size)
+{
+    stored(to, size);
+    for (size_t i = 0; i < size; i++) ((volatile char *)to)[i] = (char)value;
+    return to;
+}
+
+struct layer { void (*run)(int8_t *input, int8_t *output); int64_t input_bytes, output_bytes; };
+extern const struct layer layers[];
+extern const int layer_count;
+
+static int8_t at[1 << 20];
+
+static void fill(int8_t *bytes, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++) bytes[i] = (int8_t)(rand() >> 8);
+}
+
+/* The layer with its input `behind` bytes behind its output; whether the output is `expected`. */
+static int works(const struct layer *layer, const int8_t *values, const int8_t *expected, int64_t behind)
+{
+    int8_t *const start = &at[1 << 19];
+    memmove(start + behind, values, (size_t)layer->input_bytes);
+    layer->run(start + behind, start);
+    return memcmp(start, expected, (size_t)layer->output_bytes) == 0;
+}
+
+int main(void)
+{
+    static int8_t values[1 << 16], expected[1 << 16];
+    for (const struct layer *layer = layers; layer != layers + layer_count; layer++) {
+        input = (char *)values, input_bytes = layer->input_bytes;
+        output = (char *)expected, output_bytes = layer->output_bytes;
+        fill(values, input_bytes);
+        written = conflicts = 0;
+        layer->run(values, expected);
+        input_bytes = output_bytes = 0;
+        const int at_distance = works(layer, values, expected, conflicts ? distance : 0);
+        int closer = 1; /* a byte that is lost need not change every result */
+        for (int trial = 0; conflicts && closer && trial < 5; trial++) {
+            fill(values, layer->input_bytes);
+            layer->run(values, expected);
+            closer = works(layer, values, expected, distance - 1);
+        }
+        printf("%d %lld %d %d\\n", conflicts, (long long)distance, at_distance, closer);
+    }
+    return 0;
+}
+"""
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A network of one op, and how it is computed."""
+
+    graph: Graph
+    call: KernelCall
+
+    def __str__(self) -> str:
+        op = self.graph.ops[0]
+        shapes = [self.graph.tensors[i].shape for i in (*op.inputs[:2], *op.outputs)]
+        return f"{self.call.kernel} {shapes} {op.options}"
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What was seen of a layer."""
+
+    distance: int | None  # None: everything is read before anything is written
+    is_right_there: bool  # computed with its input at this distance
+    is_right_closer: bool  # and one byte closer
+
+
+def layer_of(graph: Graph, weights: Weights | None) -> Layer:
+    """The only op of a network on a fast kernel, if it has one and `weights` are given."""
+    fast = fast_call(graph, graph.ops[0], "op_0", weights) if weights else None
+    return Layer(graph, fast or kernel_call(graph, 0))
+
+
+def traces(layers: Sequence[Layer], folder: Path) -> list[Trace]:
+    """Run every layer and watch it."""
+    hooks, source, loops, program = (folder / name for name in ("hooks.c", "layers.c", "inner_loops.c", "trace"))
+    hooks.write_text(_HOOKS)
+    source.write_text(_source(layers))
+    loops.write_text(plain_inner_loops(name for layer in layers for name, _ in layer.call.assembly))
+    kernels = sorted((FIRMWARE / "kernels").glob("*.c"))
+    objects = []
+    for file in (source, loops, *kernels):
+        objects.append(folder / f"{file.stem}.o")
+        _check([*_FLAGS, *_TRACED, "-c", str(file), "-o", str(objects[-1])])
+    wraps = [f"-Wl,--wrap={name}" for name in _WRAPPED]
+    _check([*_FLAGS, "-c", str(hooks), "-o", str(folder / "hooks.o")])
+    _check(["gcc", *map(str, objects), str(folder / "hooks.o"), *wraps, "-o", str(program)])
+    done = subprocess.run([program], capture_output=True, text=True, timeout=300, check=True)
+    rows = [list(map(int, line.split())) for line in done.stdout.splitlines()]
+    return [Trace(row[1] if row[0] else None, bool(row[2]), bool(row[3])) for row in rows]
+
+
+def _source(layers: Sequence[Layer]) -> str:
+    headers = sorted({layer.call.header for layer in layers})
+    parts = ["#include <stdint.h>", *(f'#include "{header}"' for header in headers)]
+    parts.append("struct layer { void (*run)(int8_t *, int8_t *); int64_t input_bytes, output_bytes; };")
+    rows = []
+    for number, layer in enumerate(layers):
+        op, call = layer.graph.ops[0], layer.call
+        size = [layer.graph.tensors[index].nbytes for index in (op.inputs[0], op.outputs[0])]
+        assert len({layer.graph.tensors[i].nbytes for i in layer.graph.activations_of(op)}) == 1
+        pointers = ["input"] * (len(call.activations) - 1) + ["output"]
+        scratch = f"static struct {{ {call.scratch} }} scratch;" if call.scratch else ""
+        head = f"static void run_{number}(int8_t *input, int8_t *output)"
+        body = f"{head}\n{{\n{scratch}\n{call.call.format(*pointers)}\n}}"
+        parts.append(re.sub(r"\bop_0", f"op_{number}", f"{call.constants}\n{body}"))
+        rows.append(f"{{run_{number}, {size[0]}, {size[1]}}}")
+    parts.append(f"const struct layer layers[] = {{ {', '.join(rows)} }};")
+    parts.append(f"const int layer_count = {len(layers)};")
+    return "\n".join(parts)
+
+
+def _check(argv: Sequence[str]) -> None:
+    done = subprocess.run(argv, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
