@@ -19,7 +19,7 @@ from stages.graph.tflite_writer import write_tflite
 from tests.stages.graph.int8_graphs import residual_network
 
 FIRMWARE = BOARDS_FOLDER / "firmware"
-NOT_PORTABLE = ("main", "start", "fault")  # main() is built on its own, the others are the core's
+NOT_PORTABLE = ("main", "start", "fault", "mpu")  # main() is built on its own, the others are the core's
 BUILD_ID = "0123456789abcdef"
 HOST_FLAGS = (
     *("gcc", "-std=c11", "-g", "-O1", "-fwrapv", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"),

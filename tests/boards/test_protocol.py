@@ -151,8 +151,8 @@ def test_infer_prints_the_sequence_of_the_protocol_and_the_networks_result(sessi
         *(b"m-warmup-start-2", b"m-warmup-done", b"m-infer-start-3"),
         *(b"m-infer-done", results.removesuffix(b"\r\n")),
     ]
-    # The test's clock moves a millisecond per reading: one per inference and one for the second line itself.
-    assert laps[1] - laps[0] == 4000
+    # The test's clock moves a millisecond per reading, which is the second line's, and a microsecond per inference.
+    assert laps[1] - laps[0] == 1003
     assert replies[-2] == results
     assert replies[-1] == b"m-output-[" + expected.tobytes().hex().encode() + b"]\r\n"
 
@@ -179,7 +179,7 @@ def test_memory_names_stack_and_arena(session: Session) -> None:
 
 
 def test_timestamp_counts_microseconds(session: Session) -> None:
-    assert session.reply("timestamp") == b"m-lap-us-2000\r\n"
+    assert session.reply("timestamp") == b"m-lap-us-2010\r\n"  # and one for each character of the command
 
 
 def test_reset_boots_again_and_forgets_the_input(session: Session) -> None:
