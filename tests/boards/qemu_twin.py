@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -31,6 +32,10 @@ class Twin:
     def lines_until_ready(self) -> list[str]:
         return self.bytes_until_ready().decode("ascii").split("\r\n")[:-1]
 
+    def hears_within(self, seconds: float) -> bool:
+        """Whether anything arrives in that time."""
+        return bool(self._pending or select.select([self._link], [], [], seconds)[0])
+
     def send(self, data: bytes) -> None:
         self._link.sendall(data)
 
@@ -56,7 +61,7 @@ class Twin:
 
 @contextmanager
 def running_twin(
-    image: Path, timeout_s: float = 20.0, arguments: Sequence[str] = ()
+    image: Path, timeout_s: float = 20.0, arguments: Sequence[str] = (), icount: str = "shift=10"
 ) -> Iterator[tuple[Twin, list[str]]]:
     """Start QEMU; gives the link and the boot messages."""
     with socket.socket() as server:
@@ -67,7 +72,7 @@ def running_twin(
         # QEMU connects to us, so that no byte is sent before we listen and no port number is guessed.
         process = subprocess.Popen(
             [
-                *("qemu-system-arm", "-M", "mps2-an500", "-kernel", str(image), "-icount", "shift=10"),
+                *("qemu-system-arm", "-M", "mps2-an500", "-kernel", str(image), "-icount", icount),
                 *("-display", "none", "-monitor", "none", "-serial", f"tcp:127.0.0.1:{port},nodelay=on"),
                 *arguments,
             ],
