@@ -104,8 +104,9 @@ static void run_db(const struct words *words)
         return;
     }
     if (strcmp(words->at[1], "place") == 0) {
-        input_was_placed();
-        command_place_load(&input_load, words);
+        if (command_place_load(&input_load, words)) {
+            input_was_placed();
+        }
         return;
     }
     input_as_sent();

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -128,8 +129,11 @@ def test_the_stock_runner_measures_energy(for_energy: Firmware, network: Graph, 
             assert runner.scores(picture) == expected_scores(network, one)
         assert runner.infer(7, 2)[0] == ()
         assert twin.ask("baud") == ["m-baud-[9600]"]
-        assert twin.ask("db print")[0] == "m-buffer-" + pictures[-1][:8].hex("-")
+        assert twin.ask("db place 190") == ["e-[Load of 190 bytes refused: the input has 189]"]
+        assert twin.ask("db print")[0] == "m-buffer-" + pictures[-1][:8].hex("-"), "as it was sent"
+        assert twin.ask("crc") == [f"m-crc-[{zlib.crc32(pictures[-1]):08x}]"]
+        assert runner.infer(1, 0)[1] == expected_scores(network, inputs[-1]), "and still the same picture"
     text = pulses_and_text(log)
-    assert text.count("~") == 1 + 2 * len(inputs) + 2
+    assert text.count("~") == 1 + 2 * len(inputs) + 4
     assert text.count("m-ready\r\n~m-ready\r\n") == 1, "timestamp% is a pulse and nothing else"
     assert text.count("m-infer-start-7\r\n~~m-infer-done\r\n") == 1, "nothing is sent between the pulses of a block"

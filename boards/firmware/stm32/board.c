@@ -49,9 +49,9 @@ static void caches_on(void)
 
 void board_start(void)
 {
-    clock_start();
     watchdog_read_cause();
-    watchdog_start();
+    watchdog_start(); /* before anything can wait in vain, such as for a crystal */
+    clock_start();
     mpu_start(REGIONS, sizeof REGIONS / sizeof REGIONS[0]);
     caches_on();
     counter_start();

@@ -8,8 +8,8 @@
 #ifdef STM32_F7
 
 #define PLL_INPUT_HZ (HSE_HZ / PLLM)
-#define PLLN 432u /* of a 1 MHz input: VCO 432 MHz, the highest allowed (5.3.2, PLLN) */
-#define PLLN_OF(input_hz) (PLLN / ((input_hz) / 1000000u))
+#define VCO_HZ 432000000u /* the highest allowed (5.3.2, PLLN) */
+#define PLLN (VCO_HZ / PLL_INPUT_HZ)
 #define PLLP 2u             /* 5.3.2, PLLP */
 #define PLLQ 9u             /* 48 MHz; unused, but within its limit (5.3.2, PLLQ) */
 #define PLLR 2u             /* reset value; the F74x has no such output (RM0410 5.3.2, PLLR) */
@@ -19,7 +19,7 @@
 #define TIMER_MULTIPLIER 2u /* a divided APB gives its timers twice its clock (5.3.25, TIMPRE = 0) */
 
 _Static_assert(PLL_INPUT_HZ == 1000000u || PLL_INPUT_HZ == 2000000u, "the PLL wants 1 to 2 MHz (5.3.2, PLLM)");
-_Static_assert(PLL_INPUT_HZ *PLLN_OF(PLL_INPUT_HZ) / PLLP == BOARD_CLOCK_HZ, "not the clock of board.yaml");
+_Static_assert(PLL_INPUT_HZ *PLLN / PLLP == BOARD_CLOCK_HZ, "the PLL does not give the clock of board.yaml");
 
 /* RCC_DCKCFGR2 keeps its reset value: each USART runs from its APB (5.3.26). */
 const uint32_t clock_console_hz = BOARD_CLOCK_HZ / (CONSOLE_USART_BASE == USART1_BASE ? APB2_DIVIDER : APB1_DIVIDER);
@@ -54,8 +54,7 @@ void clock_start(void)
     RCC_CR |= HSE_IS_BYPASSED ? RCC_CR_HSEBYP : 0u; /* 5.2.1, HSE clock */
     RCC_CR |= RCC_CR_HSEON;
     wait_for(&RCC_CR, RCC_CR_HSERDY, RCC_CR_HSERDY);
-    RCC_PLLCFGR = PLLM | (PLLN_OF(PLL_INPUT_HZ) << 6) | ((PLLP / 2u - 1u) << 16) | RCC_PLLCFGR_PLLSRC_HSE |
-                  (PLLQ << 24) | (PLLR << 28);
+    RCC_PLLCFGR = PLLM | (PLLN << 6) | ((PLLP / 2u - 1u) << 16) | RCC_PLLCFGR_PLLSRC_HSE | (PLLQ << 24) | (PLLR << 28);
     RCC_CR |= RCC_CR_PLLON;
 
     PWR_CR1 |= PWR_CR1_ODEN;
