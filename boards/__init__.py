@@ -19,6 +19,7 @@ from pipeline.units import Bytes, Hertz, Watts
 
 __all__ = [
     "BOARDS_FOLDER",
+    "ENERGY_BAUD",
     "Board",
     "Cache",
     "CacheLevel",
@@ -32,6 +33,9 @@ __all__ = [
 
 BOARDS_FOLDER = Path(__file__).parent
 
+ENERGY_BAUD = 9600  # MLPerf Tiny, energy mode: the device's runner knows no other rate
+
+Pin = Annotated[str, Field(pattern=r"^P[A-K]([0-9]|1[0-5])$")]
 UsbId = Annotated[str, Field(pattern=r"^[0-9a-f]{4}:[0-9a-f]{4}$")]
 
 
@@ -56,8 +60,8 @@ class Console(_Described):
     """The UART that the debug probe forwards to the host."""
 
     uart: str
-    tx: str
-    rx: str
+    tx: Pin
+    rx: Pin
     baud: int
 
 
@@ -103,6 +107,7 @@ class Board(_Described):
     memories: Mapping[str, Memory]
     arena_regions: tuple[str, str]  # preferred first: the linker scripts call them FAST and BULK
     console: Console
+    timestamp_pin: Pin  # falls where an image built for energy would print the time
     probe: Probe
     flashing: Flashing
     cache: Cache

@@ -18,6 +18,10 @@ static int8_t output[MODEL_OUTPUT_BYTES];
 
 void bench_lap(void)
 {
+    if (board_measures_energy()) {
+        board_pulse();
+        return;
+    }
     const uint64_t stopped = board_ticks();
     text_put("m-lap-us-");
     text_put_decimal((stopped - paused_ticks) / (board_clock_hz() / 1000000u));
@@ -30,7 +34,7 @@ void bench_infer(uint32_t times)
     for (uint32_t run = 0; run < times; run++) {
         input_to_model();
         model_invoke();
-        (void)board_ticks(); /* follows the counter through its turns (board.h) */
+        board_alive();
     }
     if (times > 0u) {
         memcpy(output, model_output(), sizeof output);
@@ -59,6 +63,7 @@ void bench_listen(void)
 
 void bench_infer_layers(void)
 {
+    input_as_tensor();
     prof_start();
 #if MODEL_FRONT_END
     bench_features();

@@ -10,10 +10,10 @@
 
 #include "model.h"
 
-/* Print `m-lap-us-N`. */
+/* Tell the time: `m-lap-us-N`, or a pulse on the timestamp pin when energy is measured. */
 void bench_lap(void);
 
-/* Run and keep the output. */
+/* Run on the loaded input, which is input_as_tensor(), and keep the output. */
 void bench_infer(uint32_t times);
 
 #if MODEL_FRONT_END

@@ -4,23 +4,49 @@
 #ifndef BOARD_H
 #define BOARD_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
-/* Bring up clocks, caches, counter and console; called once, before anything else here. */
+/* Bring up clocks, caches, memory protection, counters, watchdog and console; called once, before anything else here.
+ */
 void board_start(void);
 
-/* Next byte from the host; waits for it. */
-uint8_t board_get(void);
+/* Next byte from the host, which an interrupt has put into a ring (ring.h): with RING_DAMAGED if it or bytes before it
+ * did not arrive whole, RING_EMPTY if there is none yet. */
+uint16_t board_take(void);
+
+/* Bytes from the host that were damaged or lost since board_start. */
+uint32_t board_receive_errors(void);
 
 /* Send one byte to the host; waits for room. */
 void board_put(uint8_t byte);
 
+/* Serial rate: whether the UART can come within 2 % of it, and the change, after pending output has left. */
+bool board_can_baud(uint32_t baud);
+void board_set_baud(uint32_t baud);
+
+/* The rate after board_start. */
+uint32_t board_first_baud(void);
+
 /* Monotonic count since board_start: core cycles on a board, executed instructions on the twin. Never wraps, provided
- * that it is called at least once in each turn of the counter below it (8.9 s at 480 MHz); board_get() does so too. */
+ * that it is called once an hour. */
 uint64_t board_ticks(void);
 
 /* Core clock; on the twin that of the board it stands for, as if each instruction took one cycle. */
 uint32_t board_clock_hz(void);
+
+/* Built for energy measurements: time is told by board_pulse() instead of text. */
+bool board_measures_energy(void);
+
+/* A falling edge on the timestamp pin, which stays low for at least a microsecond. */
+void board_pulse(void);
+
+/* All is well: the watchdog starts anew. Due once an inference and while waiting; without it for half a minute (boards)
+ * or four thousand million instructions (twin) the machine resets. */
+void board_alive(void);
+
+/* The watchdog caused the last reset. */
+bool board_was_hung(void);
 
 /* Name as in board.yaml. */
 const char *board_name(void);

@@ -90,12 +90,14 @@ void command_begin_load(struct load *load, const struct words *words)
     }
 }
 
-void command_place_load(struct load *load, const struct words *words)
+bool command_place_load(struct load *load, const struct words *words)
 {
     const uint32_t bytes = announced_bytes(load, words);
-    if (bytes != 0u && load_place(load, bytes) == LOAD_COMPLETE) {
-        text_put("m-load-done\r\n");
+    if (bytes == 0u || load_place(load, bytes) != LOAD_COMPLETE) {
+        return false;
     }
+    text_put("m-load-done\r\n");
+    return true;
 }
 
 void command_append(const char *name, struct load *load, const uint8_t *bytes, uint32_t count)

@@ -34,7 +34,7 @@ bool command_decimal(const char *word, uint32_t *value);
 
 /* `NAME load N` and `NAME place N`. */
 void command_begin_load(struct load *load, const struct words *words);
-void command_place_load(struct load *load, const struct words *words);
+bool command_place_load(struct load *load, const struct words *words); /* false after an error message */
 
 /* What `NAME HH..` has decoded. */
 void command_append(const char *name, struct load *load, const uint8_t *bytes, uint32_t count);

@@ -1,5 +1,5 @@
-/* fault.c: see fault.h. The handler takes a fresh stack, because the old one may be what failed; the program counter is
- * read from the exception frame before that, as the fresh stack overwrites it.
+/* fault.c: see fault.h. The handler takes a fresh stack, because the old one may be what failed; program counter and
+ * link register are read from the exception frame before that, as the fresh stack overwrites it.
  */
 #include "fault.h"
 
@@ -7,9 +7,9 @@
 #include "cortex_m7.h"
 #include "text.h"
 
-_Noreturn void fault_report(uint32_t pc);
+_Noreturn void fault_report(uint32_t pc, uint32_t lr);
 
-/* DDI 0403, exception entry: the frame is r0-r3, r12, lr, pc, xpsr: 32 bytes, pc at 24. */
+/* DDI 0403, exception entry: the frame is r0-r3, r12, lr, pc, xpsr: 32 bytes, lr at 20, pc at 24. */
 __attribute__((naked)) void fault_handler(void)
 {
     __asm volatile("mov r0, sp\n\t"
@@ -23,11 +23,15 @@ __attribute__((naked)) void fault_handler(void)
                    "blo 1f\n\t"
                    "cmp r0, r2\n\t"
                    "bhi 1f\n\t"
+                   "ldr r1, [r0, #20]\n\t"
                    "ldr r0, [r0, #24]\n\t"
                    "b fault_report\n\t"
                    "1: mvn r0, #0\n\t"
+                   "mov r1, r0\n\t"
                    "b fault_report\n\t");
 }
+
+void nmi_handler(void) __attribute__((weak, alias("fault_handler")));
 
 static void put_register(const char *name, uint32_t value)
 {
@@ -35,7 +39,7 @@ static void put_register(const char *name, uint32_t value)
     text_put_hex32(value);
 }
 
-__attribute__((used)) _Noreturn void fault_report(uint32_t pc)
+__attribute__((used)) _Noreturn void fault_report(uint32_t pc, uint32_t lr)
 {
     text_put("\r\ne-[Fault:"); /* the fault may have cut a line in two */
     put_register(" CFSR=", SCB_CFSR);
@@ -43,6 +47,7 @@ __attribute__((used)) _Noreturn void fault_report(uint32_t pc)
     put_register(" MMFAR=", SCB_MMFAR);
     put_register(" BFAR=", SCB_BFAR);
     put_register(" PC=", pc);
+    put_register(" LR=", lr);
     text_put("]\r\n");
     board_reset();
 }

@@ -1,5 +1,6 @@
 #include "input.h"
 
+#include <stdbool.h>
 #include <string.h>
 
 #include "placement.h"
@@ -7,8 +8,38 @@
 uint8_t input_buffer[MODEL_INPUT_BYTES] PLACE_BULK;
 struct load input_load;
 
+static bool is_tensor; /* the buffer holds what the tensor does, not what was sent */
+
+static void convert(void)
+{
+    for (uint32_t index = 0; MODEL_INPUT_SENT_AS_UINT8 && index < sizeof input_buffer; index++) {
+        input_buffer[index] ^= 0x80u;
+    }
+    is_tensor = !is_tensor;
+}
+
+void input_as_sent(void)
+{
+    if (is_tensor) {
+        convert();
+    }
+}
+
+void input_as_tensor(void)
+{
+    if (!is_tensor) {
+        convert();
+    }
+}
+
+void input_was_placed(void)
+{
+    is_tensor = false;
+}
+
 void input_clear(void)
 {
+    is_tensor = false;
     input_load = (struct load){.bytes = input_buffer, .room = sizeof input_buffer};
     load_clear(&input_load);
 }

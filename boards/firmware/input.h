@@ -14,7 +14,15 @@ extern struct load input_load;
 /* All bytes zero, no load under way; before anything else here. */
 void input_clear(void);
 
-/* Copy all MODEL_INPUT_BYTES into the model's input tensor. */
+/* The bytes in the buffer are changed in place between what the host sent and what the tensor holds, where these differ
+ * (MODEL_INPUT_SENT_AS_UINT8), so that no inference has to convert. Both calls may be repeated. */
+void input_as_sent(void);
+void input_as_tensor(void);
+
+/* A debug probe has written what a host would send, whatever the buffer held before. */
+void input_was_placed(void);
+
+/* After input_as_tensor(): copy all MODEL_INPUT_BYTES into the model's input tensor. */
 void input_to_model(void);
 
 #endif

@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "baud.h"
 #include "bench.h"
 #include "board.h"
 #include "build_id.h"
@@ -12,6 +13,7 @@
 #include "input.h"
 #include "model.h"
 #include "prof.h"
+#include "ring.h"
 #include "text.h"
 
 #if MODEL_FRONT_END
@@ -24,6 +26,7 @@
 
 static char line[PROTOCOL_LINE_CHARACTERS + 1u];
 static uint32_t line_characters; /* may exceed the longest line by one: then it was too long */
+static bool line_damaged;
 
 static void put_bracketed(const char *head, const char *text)
 {
@@ -98,10 +101,17 @@ static void run_db(const struct words *words)
 {
     if (words->count < 2u) {
         command_put_error("db needs load, print or hex digits", "");
-    } else if (strcmp(words->at[1], "load") == 0) {
+        return;
+    }
+    if (strcmp(words->at[1], "place") == 0) {
+        if (command_place_load(&input_load, words)) {
+            input_was_placed();
+        }
+        return;
+    }
+    input_as_sent();
+    if (strcmp(words->at[1], "load") == 0) {
         command_begin_load(&input_load, words);
-    } else if (strcmp(words->at[1], "place") == 0) {
-        command_place_load(&input_load, words);
     } else if (words->count > 2u) {
         command_put_error("Unexpected argument: ", words->at[2]);
     } else if (strcmp(words->at[1], "print") == 0) {
@@ -136,6 +146,7 @@ static void run_infer(const struct words *words)
         command_put_error("Not a number of warm-ups: ", words->at[2]);
         return;
     }
+    input_as_tensor();
     put_count("m-warmup-start-", warmups);
     bench_infer(warmups);
     text_put("m-warmup-done\r\n");
@@ -156,6 +167,7 @@ static void run_build(const struct words *words)
 static void run_crc(const struct words *words)
 {
     (void)words;
+    input_as_sent();
     text_put("m-crc-[");
     text_put_hex32(crc32(input_load.bytes, input_load.loaded));
     text_put("]\r\n");
@@ -209,6 +221,29 @@ static void run_clock(const struct words *words)
     text_put("]\r\n");
 }
 
+static void run_baud(const struct words *words)
+{
+    uint32_t baud = baud_now();
+    if (words->count > 1u) {
+        if (!command_decimal(words->at[1], &baud) || !board_can_baud(baud)) {
+            command_put_error("Baud rate refused: ", words->at[1]);
+            return;
+        }
+        baud_request(baud);
+    }
+    text_put("m-baud-[");
+    text_put_decimal(baud);
+    text_put("]\r\n");
+}
+
+static void run_errors(const struct words *words)
+{
+    (void)words;
+    text_put("m-errors-[");
+    text_put_decimal(board_receive_errors());
+    text_put("]\r\n");
+}
+
 static void run_reset(const struct words *words)
 {
     (void)words;
@@ -219,7 +254,7 @@ static const struct command COMMANDS[] = {
     {"name", 1, run_name},     {"profile", 1, run_profile}, {"timestamp", 1, run_timestamp}, {"db", 3, run_db},
     {"infer", 3, run_infer},   {"results", 1, run_results}, {"build", 1, run_build},         {"crc", 1, run_crc},
     {"output", 1, run_output}, {"layers", 1, run_layers},   {"memory", 1, run_memory},       {"clock", 1, run_clock},
-    {"reset", 1, run_reset},
+    {"baud", 2, run_baud},     {"errors", 1, run_errors},   {"reset", 1, run_reset},
 };
 
 /* Split in place at spaces; words beyond COMMAND_MAX_WORDS are dropped, the count tells that there were too many. */
@@ -274,6 +309,13 @@ static uint32_t most_characters(void)
     return strncmp(line, "audio ", 6) == 0 ? PROTOCOL_LINE_CHARACTERS : PROTOCOL_COMMAND_CHARACTERS;
 }
 
+static void put_damaged(void)
+{
+    text_put("e-[Line damaged on its way here, ");
+    text_put_decimal(board_receive_errors());
+    text_put(" bytes since start]\r\n");
+}
+
 static void put_too_long(uint32_t limit)
 {
     text_put("e-[Command longer than ");
@@ -283,19 +325,33 @@ static void put_too_long(uint32_t limit)
 
 void protocol_boot(void)
 {
-    line_characters = 0;
+    protocol_forget_line();
+    baud_start();
     input_clear();
 #if MODEL_FRONT_END
     audio_commands_start();
 #endif
-    text_put("m-timestamp-mode-performance\r\n");
-    bench_lap();
+    text_put(board_measures_energy() ? "m-timestamp-mode-energy\r\n" : "m-timestamp-mode-performance\r\n");
+    if (board_was_hung()) {
+        text_put("m-[reset by watchdog]\r\n");
+    }
+    if (!board_measures_energy()) {
+        bench_lap();
+    }
     text_put("m-init-done\r\n");
     text_put("m-ready\r\n");
 }
 
-void protocol_receive(uint8_t byte)
+void protocol_forget_line(void)
 {
+    line_characters = 0;
+    line_damaged = false;
+}
+
+void protocol_receive(uint16_t received)
+{
+    const uint8_t byte = (uint8_t)received;
+    line_damaged = line_damaged || (received & RING_DAMAGED) != 0u;
     if (byte != '%') {
         if (line_characters < PROTOCOL_LINE_CHARACTERS) {
             /* What cannot be printed matches no command and shall not tear a line of our answer. */
@@ -306,8 +362,11 @@ void protocol_receive(uint8_t byte)
     }
     const uint32_t characters = line_characters;
     const uint32_t limit = most_characters();
-    line_characters = 0;
-    if (characters > limit) {
+    const bool damaged = line_damaged;
+    protocol_forget_line();
+    if (damaged) {
+        put_damaged();
+    } else if (characters > limit) {
         put_too_long(limit);
     } else {
         line[characters] = '\0';
@@ -315,4 +374,5 @@ void protocol_receive(uint8_t byte)
         run(&words);
     }
     text_put("m-ready\r\n");
+    baud_change();
 }

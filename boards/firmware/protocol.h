@@ -12,8 +12,14 @@
  *                                                m-layer-[front_end,ticks] comes first
  *     memory      m-memory-[stack high water,stack,arena]    bytes
  *     clock       m-clock-[hertz]
+ *     baud [N]    m-baud-[rate]                  another serial rate, to be confirmed (baud.h)
+ *     errors      m-errors-[bytes]               damaged or lost on their way here since start
  *     (audio/commands.h: those of a firmware with a front end)
  *     reset       starts again; `m-ready` is the one that ends the boot messages
+ *
+ * A line in which a byte was damaged or lost is not run: `e-[Line damaged on its way here, N bytes since start]`.
+ * An image built for energy (`m-timestamp-mode-energy`) prints no `m-lap-us`: it pulses the timestamp pin instead.
+ * After a reset by the watchdog `m-[reset by watchdog]` follows the mode.
  */
 #ifndef PROTOCOL_H
 #define PROTOCOL_H
@@ -28,7 +34,10 @@
 /* Send the boot messages and be ready for commands. */
 void protocol_boot(void);
 
-/* Take one byte from the host; a '%' runs the command it ends. */
-void protocol_receive(uint8_t byte);
+/* Take one byte from the host as board_take() gives it; a '%' runs the command it ends. */
+void protocol_receive(uint16_t received);
+
+/* What was received of a command is not to be run. */
+void protocol_forget_line(void);
 
 #endif

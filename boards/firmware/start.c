@@ -1,5 +1,5 @@
 /* start.c: from reset to main(), for every Cortex-M7 image: FPU, stack paint, .data, .bss.
- * Interrupts are never enabled, so the vector table ends after the system exceptions.
+ * The machine appends its interrupts to the vectors (section .interrupt_vectors) and enables them in board_start().
  */
 #include "board.h"
 #include "cortex_m7.h"
@@ -63,7 +63,7 @@ union vector {
 /* DDI 0403, vector table: initial stack pointer, reset, NMI, HardFault, MemManage, BusFault, UsageFault, 4 reserved,
  * SVCall, DebugMonitor, reserved, PendSV, SysTick. */
 __attribute__((section(".vectors"), used)) static const union vector vectors[16] = {
-    [0] = {.stack = _stack_top},       [1] = {.handler = Reset_Handler},  [2] = {.handler = fault_handler},
+    [0] = {.stack = _stack_top},       [1] = {.handler = Reset_Handler},  [2] = {.handler = nmi_handler},
     [3] = {.handler = fault_handler},  [4] = {.handler = fault_handler},  [5] = {.handler = fault_handler},
     [6] = {.handler = fault_handler},  [11] = {.handler = fault_handler}, [12] = {.handler = fault_handler},
     [14] = {.handler = fault_handler}, [15] = {.handler = fault_handler},

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from boards import BOARDS_FOLDER, Board
+from boards import BOARDS_FOLDER, ENERGY_BAUD, Board
 from stages.firmware.front_end import FrontEnd
 from stages.firmware.front_end_source import front_end_header, front_end_source, stream_settings
 from stages.firmware.model_source import CompiledModel, model_assembly, model_header, model_source
@@ -37,11 +37,18 @@ class Images:
 
 
 def write_sources(
-    model: CompiledModel, name: str, placement: Placement, folder: Path, front_end: FrontEnd | None = None
+    model: CompiledModel,
+    name: str,
+    placement: Placement,
+    folder: Path,
+    front_end: FrontEnd | None = None,
+    *,
+    sent_as_uint8: bool = False,
 ) -> None:
     """model.c and model.h, model.S where there is generated assembly, front_end.c and .h where there is a front end."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "model.h").write_text(model_header(model, name, front_end.kind if front_end else "none", placement))
+    kind = front_end.kind if front_end else "none"
+    (folder / "model.h").write_text(model_header(model, name, kind, placement, sent_as_uint8=sent_as_uint8))
     (folder / "model.c").write_text(model_source(model, placement))
     if assembly := model_assembly(model):
         (folder / "model.S").write_text(assembly)
@@ -60,7 +67,9 @@ def portable_sources(generated: Path) -> list[Path]:
     return [*_sources(FIRMWARE), *_sources(FIRMWARE / "kernels"), *audio, *_sources(generated)]
 
 
-def build_images(board: Board, generated: Path, optimise: str, out_dir: Path) -> Images:
+def build_images(
+    board: Board, generated: Path, optimise: str, out_dir: Path, *, measures_energy: bool = False
+) -> Images:
     """Compile what `write_sources` wrote together with the firmware and link it for the board and for its twin."""
     support = FIRMWARE / board.support
     shared = portable_sources(generated)
@@ -69,12 +78,13 @@ def build_images(board: Board, generated: Path, optimise: str, out_dir: Path) ->
     defines = {
         "BOARD_NAME": f'"{board.name}"',
         "BOARD_CLOCK_HZ": f"{board.clock_hz}u",
-        "BOARD_BAUD": f"{board.console.baud}u",
+        "BOARD_BAUD": f"{ENERGY_BAUD if measures_energy else board.console.baud}u",
+        "BOARD_MEASURES_ENERGY": f"{measures_energy:d}",
     }
     tools = Toolchain(optimise=optimise, path_names={BOARDS_FOLDER: "boards", generated: "generated"})
     compiler = tools.version()
     files = [*shared, *real, *twin, *scripts[board.folder], *scripts[VIRTUAL], *generated.glob("*.h")]
-    files += [*FIRMWARE.rglob("*.h"), *board.folder.glob("*.h")]
+    files += [*FIRMWARE.rglob("*.h"), *board.folder.glob("*.h"), *VIRTUAL.glob("*.h")]
     build_id = _build_id(files, generated, [compiler, *tools.flags, *(f"{k}={v}" for k, v in defines.items())])
     (generated / "build_id.h").write_text(
         f'#ifndef BUILD_ID_H\n#define BUILD_ID_H\n#define BUILD_ID "{build_id}"\n#endif\n'

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,16 +17,18 @@ from stages.firmware.model_source import compile_model
 from stages.firmware.placement import Placement
 from stages.firmware.stage import Firmware, FirmwareConfig
 from stages.firmware.stage import run as firmware
+from stages.firmware.toolchain import COMPILER
 from stages.graph.arena_layout import arena_layout
 from stages.graph.graph import Graph
 from stages.graph.tflite_writer import write_tflite
 from tests.stages.graph.int8_graphs import residual_network
 
 FIRMWARE = BOARDS_FOLDER / "firmware"
-NOT_PORTABLE = ("main", "start", "fault")  # main() is built on its own, the others are the core's
+NOT_PORTABLE = ("main", "start", "fault", "mpu")  # main() is built on its own, the others are the core's
 BUILD_ID = "0123456789abcdef"
 HOST_FLAGS = (
     *("gcc", "-std=c11", "-g", "-O1", "-fwrapv", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
+    "-fsanitize-sections=.bulk,.fast",  # else what placement.h puts into a section of its own would go unguarded
     *("-Wall", "-Wextra", "-Werror", "-Wconversion", "-Wshadow", "-Wdouble-promotion", f"-I{FIRMWARE}"),
 )
 
@@ -57,8 +62,27 @@ def host_firmware(network: Graph, tmp_path_factory: pytest.TempPathFactory) -> P
     return build_host_firmware(network, tmp_path_factory.mktemp("host_firmware"))
 
 
+MAPPING_COMPILER = """#!/bin/sh
+for output; do :; done
+case "$output" in *.elf) set -- "$@" "-Wl,-Map=$output.map";; esac
+exec {compiler} "$@"
+"""
+
+
 @pytest.fixture(scope="session")
-def images(network: Graph, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Firmware]:
+def mapping_compiler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The compiler under its own name, which also has the linker write a map beside the image."""
+    folder, compiler = tmp_path_factory.mktemp("bin"), shutil.which(COMPILER)
+    assert compiler, "arm-none-eabi-gcc is needed; make system installs it"
+    (folder / COMPILER).write_text(MAPPING_COMPILER.format(compiler=compiler))
+    (folder / COMPILER).chmod(0o755)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", str(folder), prepend=os.pathsep)
+        yield
+
+
+@pytest.fixture(scope="session")
+def images(network: Graph, mapping_compiler: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Firmware]:
     """Built by the real step, once for every board."""
     folder = tmp_path_factory.mktemp("images")
     model = folder / "model.tflite"

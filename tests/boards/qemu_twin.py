@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,14 +20,24 @@ class Twin:
         self._link = link
         self._pending = b""
 
-    def lines_until_ready(self) -> list[str]:
+    def bytes_until_ready(self) -> bytes:
+        """Up to `m-ready` and without it."""
         while READY not in self._pending:
             received = self._link.recv(65536)
             assert received, f"the twin closed the link after {self._pending[-200:]!r}"
             self._pending += received
-        end = self._pending.index(READY) + len(READY)
-        text, self._pending = self._pending[:end], self._pending[end:]
-        return text.decode("ascii").split("\r\n")[:-2]
+        reply, _, self._pending = self._pending.partition(READY)
+        return reply
+
+    def lines_until_ready(self) -> list[str]:
+        return self.bytes_until_ready().decode("ascii").split("\r\n")[:-1]
+
+    def hears_within(self, seconds: float) -> bool:
+        """Whether anything arrives in that time."""
+        return bool(self._pending or select.select([self._link], [], [], seconds)[0])
+
+    def send(self, data: bytes) -> None:
+        self._link.sendall(data)
 
     def ask(self, command: str) -> list[str]:
         self._link.sendall(command.encode("latin-1") + b"%")
@@ -49,7 +60,9 @@ class Twin:
 
 
 @contextmanager
-def running_twin(image: Path, timeout_s: float = 20.0) -> Iterator[tuple[Twin, list[str]]]:
+def running_twin(
+    image: Path, timeout_s: float = 20.0, arguments: Sequence[str] = (), icount: str = "shift=10"
+) -> Iterator[tuple[Twin, list[str]]]:
     """Start QEMU; gives the link and the boot messages."""
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
@@ -59,8 +72,9 @@ def running_twin(image: Path, timeout_s: float = 20.0) -> Iterator[tuple[Twin, l
         # QEMU connects to us, so that no byte is sent before we listen and no port number is guessed.
         process = subprocess.Popen(
             [
-                *("qemu-system-arm", "-M", "mps2-an500", "-kernel", str(image), "-icount", "shift=10"),
+                *("qemu-system-arm", "-M", "mps2-an500", "-kernel", str(image), "-icount", icount),
                 *("-display", "none", "-monitor", "none", "-serial", f"tcp:127.0.0.1:{port},nodelay=on"),
+                *arguments,
             ],
             stdin=subprocess.DEVNULL,
         )

@@ -1,58 +1,58 @@
-"""The registers of an STM32 that the start-up code may touch, for a boot in unicorn.
+"""The registers of an STM32 that the firmware may touch, for running a board's image in unicorn.
 
-An access to any other address of the peripheral space is recorded and fails the test. Bits that hardware sets in answer
-to a request (a clock is ready, a voltage is reached) are set at once. From what was written, the clocks follow.
+An access to any other address of the peripheral space is recorded, and so is one to a peripheral whose clock is off.
+Bits that hardware sets in answer to a request (a clock is ready, a voltage is reached) are set at once. From what was
+written, the clocks follow. Which pins and which USART are allowed comes from board.yaml, so that it and wiring.h must
+agree.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 
-from elftools.elf.elffile import ELFFile
-from unicorn import UC_ARCH_ARM, UC_MODE_MCLASS, UC_MODE_THUMB, Uc
-from unicorn.arm_const import UC_ARM_REG_SP, UC_CPU_ARM_CORTEX_M7
+from boards import Board
 
-HSE_HZ = 8_000_000
 FLASH_ORIGIN = 0x08000000
-STOP_AFTER = b"m-ready\r\n"
+BIT = [1 << n for n in range(32)]
 
 CORE = {
     0xE0001000: "DWT_CTRL",
     0xE0001004: "DWT_CYCCNT",
     0xE0001FB0: "DWT_LAR",
+    0xE000E100: "NVIC_ISER0",
+    0xE000E104: "NVIC_ISER1",
     0xE000ED08: "SCB_VTOR",
+    0xE000ED0C: "SCB_AIRCR",
     0xE000ED14: "SCB_CCR",
     0xE000ED80: "SCB_CCSIDR",
     0xE000ED84: "SCB_CSSELR",
     0xE000ED88: "SCB_CPACR",
+    0xE000ED90: "MPU_TYPE",
+    0xE000ED94: "MPU_CTRL",
+    0xE000ED98: "MPU_RNR",
+    0xE000ED9C: "MPU_RBAR",
+    0xE000EDA0: "MPU_RASR",
     0xE000EDFC: "SCB_DEMCR",
     0xE000EF50: "SCB_ICIALLU",
     0xE000EF60: "SCB_DCISW",
 }
-USART3 = {
-    0x40004800: "USART3_CR1",
-    0x4000480C: "USART3_BRR",
-    0x4000481C: "USART3_ISR",
-    0x40004820: "USART3_ICR",
-    0x40004824: "USART3_RDR",
-    0x40004828: "USART3_TDR",
-}
-F767 = {
+TIM2 = {0x40000000: "TIM2_CR1", 0x40000014: "TIM2_EGR", 0x40000024: "TIM2_CNT", 0x40000028: "TIM2_PSC"}
+TIM2[0x4000002C] = "TIM2_ARR"
+F7 = {
     0x40023800: "RCC_CR",
     0x40023804: "RCC_PLLCFGR",
     0x40023808: "RCC_CFGR",
     0x40023830: "RCC_AHB1ENR",
     0x40023840: "RCC_APB1ENR",
+    0x40023844: "RCC_APB2ENR",
+    0x40023874: "RESET_CAUSE",
     0x40007000: "PWR_CR1",
     0x40007004: "PWR_CSR1",
     0x40023C00: "FLASH_ACR",
-    0x40020C00: "GPIOD_MODER",
-    0x40020C0C: "GPIOD_PUPDR",
-    0x40020C24: "GPIOD_AFRH",
+    0xE0042008: "DEBUG_FREEZE",
 }
-H743 = {
+H7 = {
     0x58024400: "RCC_CR",
     0x58024410: "RCC_CFGR",
     0x58024418: "RCC_D1CFGR",
@@ -61,6 +61,7 @@ H743 = {
     0x58024428: "RCC_PLLCKSELR",
     0x5802442C: "RCC_PLLCFGR",
     0x58024430: "RCC_PLL1DIVR",
+    0x580244D0: "RESET_CAUSE",
     0x580244E0: "RCC_AHB4ENR",
     0x580244E8: "RCC_APB1LENR",
     0x580244F4: "RCC_APB4ENR",
@@ -69,14 +70,27 @@ H743 = {
     0x58024818: "PWR_D3CR",
     0x5800042C: "SYSCFG_PWRCR",
     0x52002000: "FLASH_ACR",
-    0x58020C00: "GPIOD_MODER",
-    0x58020C0C: "GPIOD_PUPDR",
-    0x58020C24: "GPIOD_AFRH",
+    0x5C001054: "DEBUG_FREEZE",
 }
-BIT = [1 << n for n in range(32)]
+USART = {0x00: "CR1", 0x0C: "BRR", 0x1C: "ISR", 0x20: "ICR", 0x24: "RDR", 0x28: "TDR"}
+USART_BASES = {"USART1": 0x40011000, "USART3": 0x40004800}
+INTERRUPTS = {"USART1": 37, "USART3": 39}
+GPIO = {0x00: "MODER", 0x0C: "PUPDR", 0x18: "BSRR", 0x20: "AFRL", 0x24: "AFRH"}
+IWDG = {0x00: "KR", 0x04: "PR", 0x08: "RLR", 0x0C: "SR"}
+
+Registers = dict[str, int]
 
 
-def _f767_answers(name: str, value: int, written: dict[str, int]) -> int:
+@dataclass(frozen=True)
+class Clocks:
+    """What the written registers make of the oscillator."""
+
+    core_hz: int
+    console_hz: int
+    timer_hz: int
+
+
+def _f7_answers(name: str, value: int, written: Registers) -> int:
     if name == "PWR_CSR1":  # ODRDY, ODSWRDY follow ODEN, ODSWEN
         return written.get("PWR_CR1", 0) & (BIT[16] | BIT[17])
     if name == "RCC_CFGR":  # SWS follows SW
@@ -84,7 +98,7 @@ def _f767_answers(name: str, value: int, written: dict[str, int]) -> int:
     return value
 
 
-def _h743_answers(name: str, value: int, _written: dict[str, int]) -> int:
+def _h7_answers(name: str, value: int, _written: Registers) -> int:
     if name in ("PWR_CSR1", "PWR_D3CR"):  # ACTVOSRDY, VOSRDY
         return value | BIT[13]
     if name == "RCC_CFGR":
@@ -92,113 +106,122 @@ def _h743_answers(name: str, value: int, _written: dict[str, int]) -> int:
     return value
 
 
-def _f767_clocks(reg: dict[str, int]) -> tuple[int, int]:
-    """Core and USART3 clock (RM0410, RCC_PLLCFGR and RCC_CFGR)."""
+def _f7_clocks(reg: Registers, hse_hz: int, uart: str) -> Clocks:
+    """RM0385 and RM0410: RCC_PLLCFGR, RCC_CFGR; timers of a divided APB run at twice its clock."""
     pll = reg["RCC_PLLCFGR"]
     assert pll & BIT[22], "the PLL runs from HSE"
-    core = HSE_HZ // (pll & 0x3F) * (pll >> 6 & 0x1FF) // (2 * (pll >> 16 & 3) + 2)
+    vco_in_hz = hse_hz / (pll & 0x3F)
+    assert 1e6 <= vco_in_hz <= 2e6, "the PLL's input is in its range"
+    vco_hz = vco_in_hz * (pll >> 6 & 0x1FF)
+    assert 100e6 <= vco_hz <= 432e6, "the VCO is in its range"
     assert reg["RCC_CFGR"] & 3 == 2, "the core runs from the PLL"
     assert reg["RCC_CFGR"] >> 4 & 0xF < 8, "AHB is not divided"
-    apb1 = reg["RCC_CFGR"] >> 10 & 7
-    return core, core >> (apb1 - 3 if apb1 >= 4 else 0)
+    core = int(vco_hz) // (2 * (pll >> 16 & 3) + 2)
+    apb1, apb2 = (core >> max(0, (reg["RCC_CFGR"] >> shift & 7) - 3) for shift in (10, 13))
+    assert apb1 <= 54_000_000 and apb2 <= 108_000_000, "no bus runs too fast"
+    return Clocks(core, apb2 if uart == "USART1" else apb1, 2 * apb1)
 
 
-def _h743_clocks(reg: dict[str, int]) -> tuple[int, int]:
-    """Core and USART3 clock (RM0433, RCC_PLL1DIVR, RCC_D1CFGR and RCC_D2CFGR)."""
+def _h7_clocks(reg: Registers, hse_hz: int, uart: str) -> Clocks:
+    """RM0433: RCC_PLL1DIVR, RCC_D1CFGR and RCC_D2CFGR."""
+    assert uart == "USART3"
     assert reg["RCC_PLLCKSELR"] & 3 == 2, "the PLL runs from HSE"
     assert reg["RCC_PLLCFGR"] & BIT[16], "output P is on"
+    vco_in_hz = hse_hz // (reg["RCC_PLLCKSELR"] >> 4 & 0x3F)
+    assert reg["RCC_PLLCFGR"] >> 2 & 3 == 1 and 2e6 <= vco_in_hz <= 4e6, "PLL1RGE names the range of its input"
     divr = reg["RCC_PLL1DIVR"]
-    core = HSE_HZ // (reg["RCC_PLLCKSELR"] >> 4 & 0x3F) * ((divr & 0x1FF) + 1) // ((divr >> 9 & 0x7F) + 1)
+    core = vco_in_hz * ((divr & 0x1FF) + 1) // ((divr >> 9 & 0x7F) + 1)
     assert reg["RCC_CFGR"] & 7 == 3, "the core runs from PLL1"
     assert reg["RCC_D1CFGR"] >> 8 & 0xF < 8, "the core clock is not divided"
-    ahb = reg["RCC_D1CFGR"] & 0xF
-    apb1 = reg["RCC_D2CFGR"] >> 4 & 7
-    return core, core >> (ahb - 7 if ahb >= 8 else 0) >> (apb1 - 3 if apb1 >= 4 else 0)
+    ahb = core >> max(0, (reg["RCC_D1CFGR"] & 0xF) - 7)
+    apb1_code = reg["RCC_D2CFGR"] >> 4 & 7
+    apb1 = ahb >> max(0, apb1_code - 3)
+    assert ahb <= 240_000_000 and apb1 <= 120_000_000, "no bus runs too fast"
+    return Clocks(core, apb1, ahb if apb1_code <= 4 else 2 * apb1)
 
 
 @dataclass(frozen=True)
-class Chip:
+class Family:
     """What differs between the two families."""
 
     registers: dict[int, str]
-    ram: tuple[tuple[int, int], ...]
-    answers: Callable[[str, int, dict[str, int]], int]
-    clocks: Callable[[dict[str, int]], tuple[int, int]]
+    gpio_base: int
+    gpio_enable: str
+    iwdg_base: int
+    gates: dict[str, tuple[str, int]]  # peripheral -> enable register and bit
+    answers: Callable[[str, int, Registers], int]
+    clocks: Callable[[Registers, int, str], Clocks]
+    latency: int  # wait states at full speed
+    switched: tuple[int, int]  # RCC_CFGR: mask, value
+    watchdog_bit: int  # of RESET_CAUSE
 
 
-CHIPS = {
-    "nucleo_f767zi": Chip(F767, ((0x20000000, 0x80000),), _f767_answers, _f767_clocks),
-    "nucleo_h743zi2": Chip(H743, ((0x20000000, 0x20000), (0x24000000, 0x80000)), _h743_answers, _h743_clocks),
+FAMILIES = {
+    "STM32F7": Family(
+        registers=F7,
+        gpio_base=0x40020000,
+        gpio_enable="RCC_AHB1ENR",
+        iwdg_base=0x40003000,
+        gates={
+            "TIM2": ("RCC_APB1ENR", 0),
+            "USART1": ("RCC_APB2ENR", 4),
+            "USART3": ("RCC_APB1ENR", 18),
+            "PWR": ("RCC_APB1ENR", 28),
+        },
+        answers=_f7_answers,
+        clocks=_f7_clocks,
+        latency=7,
+        switched=(3, 2),
+        watchdog_bit=29,
+    ),
+    "STM32H7": Family(
+        registers=H7,
+        gpio_base=0x58020000,
+        gpio_enable="RCC_AHB4ENR",
+        iwdg_base=0x58004800,
+        gates={"TIM2": ("RCC_APB1LENR", 0), "USART3": ("RCC_APB1LENR", 18), "SYSCFG": ("RCC_APB4ENR", 1)},
+        answers=_h7_answers,
+        clocks=_h7_clocks,
+        latency=4,
+        switched=(7, 3),
+        watchdog_bit=26,
+    ),
 }
+HSE_HZ = {"nucleo_f767zi": 8_000_000, "nucleo_h743zi2": 8_000_000, "disco_f746ng": 25_000_000}
+HSE_FROM_STLINK = {"nucleo_f767zi": True, "nucleo_h743zi2": True, "disco_f746ng": False}
 
 
-@dataclass
-class Boot:
-    """What happened until `m-ready` or the limit."""
-
-    sent: bytearray = field(default_factory=bytearray)
-    written: dict[str, int] = field(default_factory=dict)
-    order: list[tuple[str, int]] = field(default_factory=list)
-    stray: list[str] = field(default_factory=list)
-    cycles: int = 0
+def family_of(board: Board) -> Family:
+    return FAMILIES[board.mcu[:7]]
 
 
-def boot(image: Path, chip: Chip, limit_instructions: int = 2_000_000) -> Boot:
-    """Run an image from its reset vector."""
-    machine = Uc(UC_ARCH_ARM, UC_MODE_THUMB | UC_MODE_MCLASS)
-    machine.ctl_set_cpu_model(UC_CPU_ARM_CORTEX_M7)
-    known = {**CORE, **USART3, **chip.registers}
-    seen = Boot()
+def allowed_registers(board: Board) -> dict[int, str]:
+    """Address to name, for everything this board's firmware has to do with."""
+    family = family_of(board)
+    known = {**CORE, **TIM2, **family.registers}
+    known |= {
+        USART_BASES[board.console.uart] + offset: f"{board.console.uart}_{name}" for offset, name in USART.items()
+    }
+    known |= {family.iwdg_base + offset: f"IWDG_{name}" for offset, name in IWDG.items()}
+    for pin in (board.console.tx, board.console.rx, board.timestamp_pin):
+        port = pin[1]
+        base = family.gpio_base + 0x400 * (ord(port) - ord("A"))
+        known |= {base + offset: f"GPIO{port}_{name}" for offset, name in GPIO.items()}
+    return known
 
-    def read(base: int) -> Callable[..., int]:
-        def answer(_: Uc, offset: int, size: int, __: object) -> int:
-            name = known.get(base + offset)
-            if name is None or size != 4:
-                seen.stray.append(f"read of {size} at {base + offset:#x}")
-                return 0
-            return _value(name)
 
-        return answer
+def gate_of(register: str, family: Family) -> tuple[str, int] | None:
+    """The enable register and bit of the clock that this register needs; None for what always runs."""
+    if register.startswith("GPIO"):
+        return family.gpio_enable, ord(register[4]) - ord("A")
+    return family.gates.get(register.partition("_")[0])
 
-    def _value(name: str) -> int:
-        value = seen.written.get(name, 0)
-        if name == "USART3_ISR":
-            return BIT[7] | BIT[6]  # TXE and TC, nothing received
-        if name == "SCB_CCSIDR":
-            return 127 << 13 | 3 << 3 | 1  # 16 KB data cache: 128 sets, 4 ways, 32-byte lines
-        if name == "DWT_CYCCNT":
-            seen.cycles += 1000
-            return seen.cycles
-        if name == "RCC_CR":  # HSERDY, PLLRDY follow HSEON, PLLON
-            return value | (value & (BIT[16] | BIT[24])) << 1
-        return chip.answers(name, value, seen.written)
 
-    def write(base: int) -> Callable[..., None]:
-        def take(uc: Uc, offset: int, size: int, value: int, _: object) -> None:
-            name = known.get(base + offset)
-            if name is None or size != 4:
-                seen.stray.append(f"write of {size} at {base + offset:#x}")
-                return
-            if name == "USART3_TDR":
-                seen.sent.append(value & 0xFF)
-                if seen.sent.endswith(STOP_AFTER):
-                    uc.emu_stop()
-                return
-            seen.written[name] = value
-            seen.order.append((name, value))
+def pin_field(written: Registers, pin: str, register: str, bits: int) -> int:
+    """What was written for one pin."""
+    number = int(pin[2:])
+    return written[f"GPIO{pin[1]}_{register}"] >> bits * (number % (32 // bits)) & (1 << bits) - 1
 
-        return take
 
-    machine.mem_map(FLASH_ORIGIN, 2 << 20)
-    for origin, size in chip.ram:
-        machine.mem_map(origin, size)
-    for origin, size in ((0x40000000, 1 << 20), (0x52000000, 1 << 16), (0x58000000, 1 << 20), (0xE0000000, 1 << 16)):
-        machine.mmio_map(origin, size, read(origin), None, write(origin), None)
-    with image.open("rb") as file:
-        for segment in ELFFile(file).iter_segments():
-            if segment["p_type"] == "PT_LOAD" and segment["p_filesz"]:
-                machine.mem_write(segment["p_paddr"], segment.data())
-    stack, entry = (int.from_bytes(machine.mem_read(FLASH_ORIGIN + 4 * i, 4), "little") for i in (0, 1))
-    machine.reg_write(UC_ARM_REG_SP, stack)
-    machine.emu_start(entry | 1, 0xFFFFFFFF, count=limit_instructions)
-    return seen
+def alternate_function(written: Registers, pin: str) -> int:
+    return pin_field(written, pin, "AFRH" if int(pin[2:]) >= 8 else "AFRL", 4)

@@ -23,20 +23,25 @@ def changed(tmp_path: Path, old: str, new: str) -> Path:
     return path
 
 
-def test_both_nucleo_boards_are_known() -> None:
-    assert board_names() == ("nucleo_f767zi", "nucleo_h743zi2")
+def test_both_nucleo_boards_and_the_discovery_board_are_known() -> None:
+    assert board_names() == ("disco_f746ng", "nucleo_f767zi", "nucleo_h743zi2")
 
 
 @pytest.mark.parametrize(
-    ("name", "clock_hz", "code"), [("nucleo_f767zi", 216_000_000, "0818"), ("nucleo_h743zi2", 480_000_000, "0836")]
+    ("name", "clock_hz", "code", "dtcm_kib"),
+    [
+        ("nucleo_f767zi", 216_000_000, "0818", 128),
+        ("nucleo_h743zi2", 480_000_000, "0836", 128),
+        ("disco_f746ng", 216_000_000, "0815", 64),
+    ],
 )
-def test_a_board_is_read_with_its_units(name: str, clock_hz: int, code: str) -> None:
+def test_a_board_is_read_with_its_units(name: str, clock_hz: int, code: str, dtcm_kib: int) -> None:
     board = load_board(name)
     assert (board.clock_hz, board.probe.mbed_code, board.console.baud) == (clock_hz, code, 115200)
-    assert board.memories["dtcm"].size == 128 * 1024
+    assert board.memories["dtcm"].size == dtcm_kib * 1024
     assert not board.memories["dtcm"].cached
     assert board.memories["sram"].cached
-    assert board.cache.instruction.size == 16 * 1024
+    assert board.cache.instruction.size == board.cache.data.size
 
 
 @pytest.mark.parametrize("name", board_names())
@@ -70,6 +75,7 @@ def test_unknown_board_names_the_nearest_one() -> None:
         ("[dtcm, sram]", "[dtcm, sdram]", r"found region 'sdram', needed one of memories: flash, itcm, dtcm, sram"),
         ("name: nucleo_f767zi", "name: nucleo", r"name is 'nucleo', needed 'nucleo_f767zi' like its folder"),
         ("name: nucleo_f767zi", "name: [", r"not readable"),
+        ("timestamp_pin: PF13", "timestamp_pin: D7", r"timestamp_pin: String should match"),
         ('"0483:374b"', '"ST-LINK"', r"probe.usb_ids.0: String should match"),
     ],
 )

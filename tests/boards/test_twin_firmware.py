@@ -1,11 +1,9 @@
-"""The firmware on the twin: results, exact instruction counts, memory high water, reset, faults."""
+"""The firmware on the twin: results, exact instruction counts, memory high water, reset."""
 
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +11,6 @@ from elftools.elf.elffile import ELFFile
 
 from boards import load_board
 from pipeline.stage import read_json
-from stages.firmware.image import build_images
 from stages.firmware.stage import Firmware
 from stages.graph.graph import Graph
 from tests.boards.qemu_twin import Twin, running_twin
@@ -91,47 +88,6 @@ def test_marks_are_one_word_per_operator_and_one_more(images: dict[str, Firmware
         with image.open("rb") as file:
             (symbol,) = ELFFile(file).get_section_by_name(".symtab").get_symbol_by_name("prof_stamp")
             assert symbol["st_size"] == 4 * (len(network.ops) + 1)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("body", "cfsr", "bfar"),
-    [
-        ("__builtin_trap();", 0x00010000, None),  # UNDEFINSTR
-        ("*(volatile uint32_t *)0x90000000u = 1;", 0x00008200, 0x90000000),  # PRECISERR and BFARVALID
-        # A stack that runs out: stacking fails as well, so that only the registers can tell.
-        ('__asm volatile("mov sp, %0" :: "r"(0x20000008u)); *(volatile uint32_t *)0x90000000u = 1;', None, None),
-    ],
-    ids=["undefined_instruction", "bus_error", "stack_overflow"],
-)
-def test_a_fault_is_reported_and_the_board_comes_back(
-    body: str, cfsr: int | None, bfar: int | None, images: dict[str, Firmware], tmp_path: Path
-) -> None:
-    broken = tmp_path / "generated"
-    shutil.copytree(images[BOARD].generated, broken)
-    source = (broken / "model.c").read_text()
-    marked = "void model_invoke(void)\n{\n"
-    assert marked in source
-    (broken / "model.c").write_text(source.replace(marked, f"{marked}    {body}\n"))
-    image = build_images(load_board(BOARD), broken, "O2", tmp_path).twin
-    with running_twin(image) as (twin, _):
-        lines = twin.ask("infer 1 1")
-        assert lines[0] == "m-warmup-start-1"
-        names = ("CFSR", "HFSR", "MMFAR", "BFAR", "PC")
-        registers = " ".join(f"{name}=(?P<{name}>[0-9a-f]{{8}})" for name in names)
-        fault = re.fullmatch(rf"e-\[Fault: {registers}\]", lines[2])
-        assert fault is not None, lines
-        assert lines[-1] == "m-init-done"
-        assert fault["HFSR"] == "40000000"  # FORCED: an escalated fault
-        if cfsr is None:
-            assert fault["PC"] == "ffffffff"
-            return
-        assert int(fault["CFSR"], 16) == cfsr
-        assert bfar is None or int(fault["BFAR"], 16) == bfar
-        with image.open("rb") as file:
-            (symbol,) = ELFFile(file).get_section_by_name(".symtab").get_symbol_by_name("model_invoke")
-            start = symbol["st_value"] & ~1
-            assert start <= int(fault["PC"], 16) < start + symbol["st_size"]
 
 
 def test_results_are_printed_like_printf_does(twin: Twin, network: Graph) -> None:

@@ -32,7 +32,7 @@ static void run_audio(const struct words *words)
     } else if (strcmp(words->at[1], "load") == 0) {
         command_begin_load(&audio_load, words);
     } else if (strcmp(words->at[1], "place") == 0) {
-        command_place_load(&audio_load, words);
+        (void)command_place_load(&audio_load, words);
     } else if (words->count > 2u) {
         command_put_error("Unexpected argument: ", words->at[2]);
     } else if (strcmp(words->at[1], "crc") == 0) {

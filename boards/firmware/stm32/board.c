@@ -4,9 +4,24 @@
 #include "clock.h"
 #include "console.h"
 #include "cortex_m7.h"
+#include "counter.h"
+#include "mpu.h"
+#include "pins.h"
+#include "watchdog.h"
+#include "wiring.h"
 
-static uint64_t counter_turns;
-static uint32_t counter_last;
+extern const uint32_t _stack_guard[]; /* sections.ld */
+
+/* The peripherals of both families lie below 0x60000000 (RM0385, RM0410, RM0433, chapter 2). */
+static const struct mpu_region REGIONS[] = {
+    BOARD_REGIONS,
+    {.base = (const void *)0x40000000u, .size_log2 = 29, .use = MPU_DEVICE},
+    {.base = _stack_guard, .size_log2 = 8, .use = MPU_NOTHING},
+};
+
+__attribute__((section(".interrupt_vectors"), used)) static void (*const interrupts[CONSOLE_INTERRUPT + 1u])(void) = {
+    [CONSOLE_INTERRUPT] = console_interrupt, /* no other is enabled */
+};
 
 /* DDI 0403: invalidate before enabling; after reset the contents are undefined. Ways count from bit 30 because
  * the M7's data cache has four; sets count from bit 5 because a line has 32 bytes (Cortex-M7 TRM). */
@@ -32,33 +47,51 @@ static void caches_on(void)
     barrier();
 }
 
-static void counter_on(void)
-{
-    SCB_DEMCR |= SCB_DEMCR_TRCENA;
-    DWT_LAR = DWT_LAR_KEY;
-    DWT_CYCCNT = 0;
-    DWT_CTRL |= DWT_CTRL_CYCCNTENA;
-}
-
 void board_start(void)
 {
+    watchdog_read_cause();
+    watchdog_start(); /* before anything can wait in vain, such as for a crystal */
     clock_start();
+    mpu_start(REGIONS, sizeof REGIONS / sizeof REGIONS[0]);
     caches_on();
-    counter_on();
-    console_start(clock_usart3_hz, BOARD_BAUD);
+    counter_start();
+    pin_output(TIMESTAMP_PIN);
+    console_start(BOARD_BAUD);
 }
 
 uint64_t board_ticks(void)
 {
-    const uint32_t counter = DWT_CYCCNT;
-    counter_turns += counter < counter_last ? 1u : 0u;
-    counter_last = counter;
-    return (counter_turns << 32) + counter;
+    return counter_now();
 }
 
 uint32_t board_clock_hz(void)
 {
     return BOARD_CLOCK_HZ;
+}
+
+bool board_measures_energy(void)
+{
+    return BOARD_MEASURES_ENERGY != 0;
+}
+
+void board_pulse(void)
+{
+    pin_low(TIMESTAMP_PIN);
+    const uint32_t start = DWT_CYCCNT;
+    while (DWT_CYCCNT - start < 2u * (BOARD_CLOCK_HZ / 1000000u)) {
+    }
+    pin_high(TIMESTAMP_PIN);
+}
+
+void board_alive(void)
+{
+    watchdog_restart();
+    (void)counter_now(); /* follows TIM2 through its turns */
+}
+
+bool board_was_hung(void)
+{
+    return watchdog_has_bitten();
 }
 
 const char *board_name(void)

@@ -1,72 +1,104 @@
-/* console.c: registers as in RM0410 (F76x) chapters 6 GPIO and 34 USART, RM0433 (H743) chapters 11 and 48; the two
- * families share this USART. GPIOD's address is the board's.
+/* console.c: board.h's serial line. Registers as in RM0385 (F74x) chapter 31, RM0410 (F76x) chapter 34 and RM0433
+ * (H743) chapter 48, USART: the families share it, apart from the H743's FIFO, which stays off.
  */
 #include "console.h"
 
+#include "baud.h"
 #include "board.h"
+#include "clock.h"
 #include "cortex_m7.h"
-#include "registers.h"
+#include "pins.h"
+#include "ring.h"
+#include "wiring.h"
 
-#define GPIOD_MODER REGISTER(GPIOD_BASE + 0x00u)
-#define GPIOD_PUPDR REGISTER(GPIOD_BASE + 0x0Cu)
-#define GPIOD_AFRH REGISTER(GPIOD_BASE + 0x24u)
-#define USART3_BASE 0x40004800u
-#define USART3_CR1 REGISTER(USART3_BASE + 0x00u)
-#define USART3_BRR REGISTER(USART3_BASE + 0x0Cu)
-#define USART3_ISR REGISTER(USART3_BASE + 0x1Cu)
-#define USART3_ICR REGISTER(USART3_BASE + 0x20u)
-#define USART3_RDR REGISTER(USART3_BASE + 0x24u)
-#define USART3_TDR REGISTER(USART3_BASE + 0x28u)
+#define USART_CR1 REGISTER(CONSOLE_USART_BASE + 0x00u)
+#define USART_BRR REGISTER(CONSOLE_USART_BASE + 0x0Cu)
+#define USART_ISR REGISTER(CONSOLE_USART_BASE + 0x1Cu)
+#define USART_ICR REGISTER(CONSOLE_USART_BASE + 0x20u)
+#define USART_RDR REGISTER(CONSOLE_USART_BASE + 0x24u)
+#define USART_TDR REGISTER(CONSOLE_USART_BASE + 0x28u)
 
 #define USART_CR1_UE (1u << 0)
 #define USART_CR1_RE (1u << 2)
 #define USART_CR1_TE (1u << 3)
+#define USART_CR1_RXNEIE (1u << 5) /* an interrupt for RXNE and for ORE */
+#define USART_ISR_FE (1u << 1)
+#define USART_ISR_NF (1u << 2)
 #define USART_ISR_ORE (1u << 3)
 #define USART_ISR_RXNE (1u << 5)
 #define USART_ISR_TC (1u << 6)
 #define USART_ISR_TXE (1u << 7)
-#define USART_ICR_ORECF (1u << 3)
 
-/* Two bits per pin in MODER and PUPDR, four per pin from 8 up in AFRH. */
-#define PD8_PD9_MODE_MASK (0xFu << 16)
-#define PD8_PD9_MODE_ALTERNATE (0xAu << 16)
-#define PD9_PULL_UP (1u << 18) /* no start bits out of an open line */
-#define PD8_PD9_AF_MASK 0xFFu
-#define PD8_PD9_AF7 0x77u
+#define ALTERNATE_FUNCTION 7u /* USART1 to USART3 on every pin used here (data sheets, alternate functions) */
+/* Oversampling by 16: USARTDIV is BRR itself, 16 at least and 16 bits long. */
+#define LEAST_DIVIDER 16u
+#define MOST_DIVIDER 0xFFFFu
 
-void console_start(uint32_t kernel_clock_hz, uint32_t baud)
+static struct ring received;
+
+void console_start(uint32_t baud)
 {
-    GPIOD_AFRH = (GPIOD_AFRH & ~PD8_PD9_AF_MASK) | PD8_PD9_AF7;
-    GPIOD_PUPDR = (GPIOD_PUPDR & ~PD8_PD9_MODE_MASK) | PD9_PULL_UP;
-    GPIOD_MODER = (GPIOD_MODER & ~PD8_PD9_MODE_MASK) | PD8_PD9_MODE_ALTERNATE;
-    USART3_CR1 = 0;
-    USART3_BRR = (kernel_clock_hz + baud / 2u) / baud; /* oversampling by 16: BRR is the divider itself */
-    USART3_CR1 = USART_CR1_UE | USART_CR1_RE | USART_CR1_TE;
+    ring_clear(&received);
+    pin_alternate(CONSOLE_TX, ALTERNATE_FUNCTION);
+    pin_alternate(CONSOLE_RX, ALTERNATE_FUNCTION);
+    USART_CR1 = 0;
+    USART_BRR = baud_divider(clock_console_hz, baud);
+    USART_CR1 = USART_CR1_UE | USART_CR1_RE | USART_CR1_TE | USART_CR1_RXNEIE;
+    NVIC_ISER(CONSOLE_INTERRUPT) = NVIC_BIT(CONSOLE_INTERRUPT);
 }
 
 void console_drain(void)
 {
-    while ((USART3_ISR & USART_ISR_TC) == 0u) {
+    while ((USART_ISR & USART_ISR_TC) == 0u) {
+        board_alive();
     }
 }
 
-uint8_t board_get(void)
+void console_interrupt(void)
 {
-    for (;;) {
-        const uint32_t state = USART3_ISR;
-        if ((state & USART_ISR_ORE) != 0u) {
-            USART3_ICR = USART_ICR_ORECF; /* a byte was lost; the host finds out by the CRC or by silence */
-        }
-        if ((state & USART_ISR_RXNE) != 0u) {
-            return (uint8_t)USART3_RDR;
-        }
-        (void)board_ticks(); /* follows the counter through its turns */
+    const uint32_t state = USART_ISR;
+    USART_ICR = state & (USART_ISR_FE | USART_ISR_NF | USART_ISR_ORE); /* its bits lie where the flags do */
+    if ((state & USART_ISR_RXNE) != 0u) {
+        ring_put(&received, (uint8_t)USART_RDR, (state & (USART_ISR_FE | USART_ISR_NF)) != 0u);
     }
+    if ((state & USART_ISR_ORE) != 0u) {
+        ring_lose(&received); /* what the shift register held; RDR was whole */
+    }
+}
+
+uint16_t board_take(void)
+{
+    return ring_take(&received);
+}
+
+uint32_t board_receive_errors(void)
+{
+    return received.errors;
 }
 
 void board_put(uint8_t byte)
 {
-    while ((USART3_ISR & USART_ISR_TXE) == 0u) {
+    while ((USART_ISR & USART_ISR_TXE) == 0u) {
+        board_alive();
     }
-    USART3_TDR = byte;
+    USART_TDR = byte;
+}
+
+bool board_can_baud(uint32_t baud)
+{
+    const uint32_t divider = baud_divider(clock_console_hz, baud);
+    return divider >= LEAST_DIVIDER && divider <= MOST_DIVIDER && baud_is_near(clock_console_hz, divider, baud);
+}
+
+void board_set_baud(uint32_t baud)
+{
+    console_drain();
+    USART_CR1 &= ~USART_CR1_UE; /* BRR may be written only while the USART is off */
+    USART_BRR = baud_divider(clock_console_hz, baud);
+    USART_CR1 |= USART_CR1_UE;
+}
+
+uint32_t board_first_baud(void)
+{
+    return BOARD_BAUD;
 }

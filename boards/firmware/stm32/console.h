@@ -1,13 +1,17 @@
-/* console.h: USART3 on PD8 (TX) and PD9 (RX), which the Nucleo-144 boards connect to the ST-LINK. 8N1, polled. */
+/* console.h: the USART that a board connects to its ST-LINK (wiring.h). 8N1; an interrupt receives, sending is polled.
+ */
 #ifndef CONSOLE_H
 #define CONSOLE_H
 
 #include <stdint.h>
 
-/* Set up pins and UART; their peripheral clocks run already. */
-void console_start(uint32_t kernel_clock_hz, uint32_t baud);
+/* Set up pins, UART and interrupt; their peripheral clocks run already. */
+void console_start(uint32_t baud);
 
 /* Wait until the last byte has left the shift register. */
 void console_drain(void);
+
+/* The interrupt's handler. */
+void console_interrupt(void);
 
 #endif

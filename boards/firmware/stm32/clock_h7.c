@@ -1,24 +1,27 @@
-/* clock.c: STM32H743 (silicon revision V) at 480 MHz from the ST-LINK's 8 MHz clock (HSE bypass). The LDO supplies the
- * core; 480 MHz needs VOS0, which is reached from VOS1 through SYSCFG_PWRCR.ODEN (RM0433 chapter 6).
+/* clock_h7.c: STM32H743 (silicon revision V) at 480 MHz from HSE. The LDO supplies the core; 480 MHz needs VOS0, which
+ * is reached from VOS1 through SYSCFG_PWRCR.ODEN (RM0433 6.6.2, voltage scaling).
  */
 #include "clock.h"
 
-#include "registers.h"
+#include "wiring.h"
 
-#define HSE_HZ 8000000u
-#define DIVM1 4u   /* 2 MHz into the PLL */
-#define DIVN1 480u /* VCO 960 MHz, the highest allowed (data sheet, revision V) */
-#define DIVP1 2u
-#define DIVQ1 4u /* unused, outputs stay off */
+#ifdef STM32_H7
+
+#define DIVN1 480u /* VCO 960 MHz, the highest allowed (8.7, RCC_PLL1DIVR; data sheet, revision V) */
+#define DIVP1 2u   /* 8.7, RCC_PLL1DIVR */
+#define DIVQ1 4u   /* unused, outputs stay off */
 #define DIVR1 2u
-#define HCLK_DIVIDER 2u  /* at most 240 MHz */
-#define APB1_DIVIDER 2u  /* at most 120 MHz */
-#define FLASH_LATENCY 4u /* wait states at 240 MHz AXI and VOS0 (RM0433, table 17) */
+#define HCLK_DIVIDER 2u  /* at most 240 MHz (8.5.6 system clock; data sheet, general operating conditions) */
+#define APB1_DIVIDER 2u  /* at most 120 MHz (the same) */
+#define FLASH_LATENCY 4u /* wait states at 240 MHz AXI and VOS0 (4.3.8, table 17) */
 
+_Static_assert(HSE_HZ / DIVM1 == 2000000u, "RCC_PLLCFGR.PLL1RGE is set for 2 to 4 MHz (8.7)");
 _Static_assert(HSE_HZ / DIVM1 * DIVN1 / DIVP1 == BOARD_CLOCK_HZ, "the PLL does not give the clock of board.yaml");
 
-/* RCC_D2CCIP2R keeps its reset value: PCLK1 drives USART3. */
-const uint32_t clock_usart3_hz = BOARD_CLOCK_HZ / HCLK_DIVIDER / APB1_DIVIDER;
+/* RCC_D2CCIP2R keeps its reset value: PCLK1 drives USART3 (8.5.8, kernel clocks). */
+const uint32_t clock_console_hz = BOARD_CLOCK_HZ / HCLK_DIVIDER / APB1_DIVIDER;
+/* With D2PPRE1 of 1 or 2 and TIMPRE = 0 the timers run from HCLK (8.7, RCC_CFGR). */
+const uint32_t clock_timer_hz = BOARD_CLOCK_HZ / HCLK_DIVIDER;
 
 static void wait_for(volatile const uint32_t *reg, uint32_t mask, uint32_t value)
 {
@@ -34,14 +37,14 @@ static void supply_start(void)
     PWR_D3CR |= PWR_D3CR_VOS_SCALE_1;
     wait_for(&PWR_D3CR, PWR_D3CR_VOSRDY, PWR_D3CR_VOSRDY);
     RCC_APB4ENR |= RCC_APB4ENR_SYSCFGEN;
-    (void)RCC_APB4ENR; /* the clock runs two bus cycles after its bit */
+    (void)RCC_APB4ENR; /* the clock runs two bus cycles after its bit (8.5.11, peripheral clock gating) */
     SYSCFG_PWRCR |= SYSCFG_PWRCR_ODEN;
     wait_for(&PWR_D3CR, PWR_D3CR_VOSRDY, PWR_D3CR_VOSRDY);
 }
 
 static void pll_start(void)
 {
-    RCC_CR |= RCC_CR_HSEBYP;
+    RCC_CR |= HSE_IS_BYPASSED ? RCC_CR_HSEBYP : 0u; /* 8.5.1, HSE */
     RCC_CR |= RCC_CR_HSEON;
     wait_for(&RCC_CR, RCC_CR_HSERDY, RCC_CR_HSERDY);
     RCC_PLLCKSELR = RCC_PLLCKSELR_PLLSRC_HSE | (DIVM1 << 4);
@@ -64,7 +67,10 @@ void clock_start(void)
     RCC_CFGR = (RCC_CFGR & ~RCC_CFGR_SW_MASK) | RCC_CFGR_SW_PLL1;
     wait_for(&RCC_CFGR, RCC_CFGR_SWS_MASK, RCC_CFGR_SWS_PLL1);
 
-    RCC_AHB4ENR |= RCC_AHB4ENR_GPIODEN;
-    RCC_APB1LENR |= RCC_APB1LENR_USART3EN;
+    RCC_AHB4ENR |=
+        RCC_AHB4ENR_GPIO(CONSOLE_TX_PORT) | RCC_AHB4ENR_GPIO(CONSOLE_RX_PORT) | RCC_AHB4ENR_GPIO(TIMESTAMP_PORT);
+    RCC_APB1LENR |= RCC_APB1LENR_TIM2EN | RCC_APB1LENR_USART3EN;
     (void)RCC_APB1LENR;
 }
+
+#endif

@@ -1,17 +1,23 @@
-/* registers.h: the STM32H743 registers used at start-up (RM0433 chapters 2 memory map, 4 FLASH, 6 PWR, 8 RCC,
- * 12 SYSCFG).
+/* registers_h7.h: the registers of STM32H743 (RM0433) used at start-up. Addresses: section 2.3.2, memory map and
+ * register boundary addresses.
  */
-#ifndef REGISTERS_H
-#define REGISTERS_H
+#ifndef REGISTERS_H7_H
+#define REGISTERS_H7_H
 
 #include "cortex_m7.h"
 
-#define GPIOD_BASE 0x58020C00u
+#define STM32_H7 1
 
+#define GPIO_BASE(letter) (0x58020000u + 0x400u * (uint32_t)((letter) - 'A'))
+#define USART3_BASE 0x40004800u
+#define IWDG_BASE 0x58004800u /* IWDG1 */
+
+/* 4.9 FLASH registers: FLASH_ACR */
 #define FLASH_ACR REGISTER(0x52002000u)
 #define FLASH_ACR_LATENCY_MASK 0xFu
 #define FLASH_ACR_WRHIGHFREQ_2 (2u << 4)
 
+/* 6.8 PWR registers */
 #define PWR_CSR1 REGISTER(0x58024804u)
 #define PWR_CSR1_ACTVOSRDY (1u << 13)
 #define PWR_CR3 REGISTER(0x5802480Cu)
@@ -21,9 +27,11 @@
 #define PWR_D3CR_VOSRDY (1u << 13)
 #define PWR_D3CR_VOS_SCALE_1 (3u << 14)
 
+/* 12.3 SYSCFG registers */
 #define SYSCFG_PWRCR REGISTER(0x5800042Cu)
 #define SYSCFG_PWRCR_ODEN (1u << 0)
 
+/* 8.7 RCC registers */
 #define RCC_CR REGISTER(0x58024400u)
 #define RCC_CR_HSEON (1u << 16)
 #define RCC_CR_HSERDY (1u << 17)
@@ -51,10 +59,19 @@
 #define RCC_PLLCFGR_DIVP1EN (1u << 16)
 #define RCC_PLL1DIVR REGISTER(0x58024430u)
 #define RCC_AHB4ENR REGISTER(0x580244E0u)
-#define RCC_AHB4ENR_GPIODEN (1u << 3)
+#define RCC_AHB4ENR_GPIO(letter) (1u << (uint32_t)((letter) - 'A'))
 #define RCC_APB1LENR REGISTER(0x580244E8u)
+#define RCC_APB1LENR_TIM2EN (1u << 0)
 #define RCC_APB1LENR_USART3EN (1u << 18)
 #define RCC_APB4ENR REGISTER(0x580244F4u)
 #define RCC_APB4ENR_SYSCFGEN (1u << 1)
+
+#define RESET_CAUSE REGISTER(0x580244D0u) /* RCC_RSR */
+#define RESET_CAUSE_IWDG (1u << 26)
+#define RESET_CAUSE_CLEAR (1u << 16)
+
+/* 60.5.8 DBGMCU registers: DBGMCU_APB4FZ1 */
+#define DEBUG_FREEZE REGISTER(0x5C001054u)
+#define DEBUG_FREEZE_IWDG (1u << 18)
 
 #endif

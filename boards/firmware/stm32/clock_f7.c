@@ -1,0 +1,74 @@
+/* clock_f7.c: STM32F74x and STM32F76x at 216 MHz from HSE. Section numbers are the same in RM0385 and RM0410. The order
+ * is that of 4.1.4, "Entering Over-drive mode": PLL on, over-drive, wait states, then the switch.
+ */
+#include "clock.h"
+
+#include "wiring.h"
+
+#ifdef STM32_F7
+
+#define PLL_INPUT_HZ (HSE_HZ / PLLM)
+#define VCO_HZ 432000000u /* the highest allowed (5.3.2, PLLN) */
+#define PLLN (VCO_HZ / PLL_INPUT_HZ)
+#define PLLP 2u             /* 5.3.2, PLLP */
+#define PLLQ 9u             /* 48 MHz; unused, but within its limit (5.3.2, PLLQ) */
+#define PLLR 2u             /* reset value; the F74x has no such output (RM0410 5.3.2, PLLR) */
+#define FLASH_LATENCY 7u    /* wait states above 210 MHz at 2.7 to 3.6 V (3.3.2, table of wait states) */
+#define APB1_DIVIDER 4u     /* at most 54 MHz (5.2 Clocks; data sheet, general operating conditions) */
+#define APB2_DIVIDER 2u     /* at most 108 MHz (the same) */
+#define TIMER_MULTIPLIER 2u /* a divided APB gives its timers twice its clock (5.3.25, TIMPRE = 0) */
+
+_Static_assert(PLL_INPUT_HZ == 1000000u || PLL_INPUT_HZ == 2000000u, "the PLL wants 1 to 2 MHz (5.3.2, PLLM)");
+_Static_assert(PLL_INPUT_HZ *PLLN / PLLP == BOARD_CLOCK_HZ, "the PLL does not give the clock of board.yaml");
+
+/* RCC_DCKCFGR2 keeps its reset value: each USART runs from its APB (5.3.26). */
+const uint32_t clock_console_hz = BOARD_CLOCK_HZ / (CONSOLE_USART_BASE == USART1_BASE ? APB2_DIVIDER : APB1_DIVIDER);
+const uint32_t clock_timer_hz = BOARD_CLOCK_HZ / APB1_DIVIDER * TIMER_MULTIPLIER;
+
+static void wait_for(volatile const uint32_t *reg, uint32_t mask, uint32_t value)
+{
+    while ((*reg & mask) != value) {
+    }
+}
+
+static void peripherals_on(void)
+{
+    RCC_AHB1ENR |=
+        RCC_AHB1ENR_GPIO(CONSOLE_TX_PORT) | RCC_AHB1ENR_GPIO(CONSOLE_RX_PORT) | RCC_AHB1ENR_GPIO(TIMESTAMP_PORT);
+    RCC_APB1ENR |= RCC_APB1ENR_TIM2EN;
+    if (CONSOLE_USART_BASE == USART1_BASE) {
+        RCC_APB2ENR |= RCC_APB2ENR_USART1EN;
+    } else {
+        RCC_APB1ENR |= RCC_APB1ENR_USART3EN;
+    }
+    (void)RCC_APB1ENR; /* a peripheral's clock runs two bus cycles after its bit (5.2.11, peripheral clock enable) */
+    (void)RCC_APB2ENR;
+}
+
+void clock_start(void)
+{
+    RCC_APB1ENR |= RCC_APB1ENR_PWREN;
+    (void)RCC_APB1ENR;
+    PWR_CR1 |= PWR_CR1_VOS_SCALE_1; /* 4.4.1, VOS: scale 1 above 180 MHz */
+
+    RCC_CR |= HSE_IS_BYPASSED ? RCC_CR_HSEBYP : 0u; /* 5.2.1, HSE clock */
+    RCC_CR |= RCC_CR_HSEON;
+    wait_for(&RCC_CR, RCC_CR_HSERDY, RCC_CR_HSERDY);
+    RCC_PLLCFGR = PLLM | (PLLN << 6) | ((PLLP / 2u - 1u) << 16) | RCC_PLLCFGR_PLLSRC_HSE | (PLLQ << 24) | (PLLR << 28);
+    RCC_CR |= RCC_CR_PLLON;
+
+    PWR_CR1 |= PWR_CR1_ODEN;
+    wait_for(&PWR_CSR1, PWR_CSR1_ODRDY, PWR_CSR1_ODRDY);
+    PWR_CR1 |= PWR_CR1_ODSWEN;
+    wait_for(&PWR_CSR1, PWR_CSR1_ODSWRDY, PWR_CSR1_ODSWRDY);
+
+    FLASH_ACR = FLASH_LATENCY | FLASH_ACR_PRFTEN | FLASH_ACR_ARTEN; /* 3.3.2, increasing the CPU frequency */
+    wait_for(&FLASH_ACR, FLASH_ACR_LATENCY_MASK, FLASH_LATENCY);
+    wait_for(&RCC_CR, RCC_CR_PLLRDY, RCC_CR_PLLRDY);
+    RCC_CFGR = RCC_CFGR_PPRE1_DIV4 | RCC_CFGR_PPRE2_DIV2; /* prescalers first, so that no bus ever runs too fast */
+    RCC_CFGR |= RCC_CFGR_SW_PLL;
+    wait_for(&RCC_CFGR, RCC_CFGR_SWS_MASK, RCC_CFGR_SWS_PLL);
+    peripherals_on();
+}
+
+#endif

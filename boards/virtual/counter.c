@@ -1,0 +1,40 @@
+#include "counter.h"
+
+#include "cortex_m7.h"
+#include "ticks.h"
+
+#define CMSDK_TIMER0_CTRL REGISTER(0x40000000u)
+#define CMSDK_TIMER0_VALUE REGISTER(0x40000004u)
+#define CMSDK_TIMER0_RELOAD REGISTER(0x40000008u)
+#define CMSDK_TIMER_CTRL_ENABLE (1u << 0)
+
+#define CMSDK_DUALTIMER1_LOAD REGISTER(0x40002000u)
+#define CMSDK_DUALTIMER1_VALUE REGISTER(0x40002004u)
+#define CMSDK_DUALTIMER1_CONTROL REGISTER(0x40002008u)
+#define CMSDK_DUALTIMER_CONTROL_ENABLE (1u << 7)
+#define CMSDK_DUALTIMER_CONTROL_PRESCALE_256 (2u << 2)
+#define CMSDK_DUALTIMER_CONTROL_32BIT (1u << 1)
+
+#define TICK_NS 40u
+#define INSTRUCTION_NS_LOG2 10 /* -icount shift=10 */
+#define PRESCALE 256u
+
+static struct ticks ticks;
+
+void counter_start(void)
+{
+    CMSDK_DUALTIMER1_LOAD = UINT32_MAX;
+    CMSDK_TIMER0_RELOAD = UINT32_MAX;
+    CMSDK_TIMER0_VALUE = UINT32_MAX;
+    CMSDK_DUALTIMER1_CONTROL =
+        CMSDK_DUALTIMER_CONTROL_ENABLE | CMSDK_DUALTIMER_CONTROL_PRESCALE_256 | CMSDK_DUALTIMER_CONTROL_32BIT;
+    CMSDK_TIMER0_CTRL = CMSDK_TIMER_CTRL_ENABLE;
+}
+
+uint64_t counter_now(void)
+{
+    const uint32_t fast = UINT32_MAX - CMSDK_TIMER0_VALUE;
+    const uint32_t slow = UINT32_MAX - CMSDK_DUALTIMER1_VALUE;
+    const uint64_t half_instruction_ns = 1u << (INSTRUCTION_NS_LOG2 - 1);
+    return (ticks_now(&ticks, fast, slow, PRESCALE) * TICK_NS + half_instruction_ns) >> INSTRUCTION_NS_LOG2;
+}
