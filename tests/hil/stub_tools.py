@@ -1,7 +1,7 @@
 """Stand-ins for pyOCD and OpenOCD: they parse their own command lines, find probes by serial number and write "flash".
 
-`BENCH.json` beside them says which probes exist: {serial: {"target": ..., "config": ..., "shut": bool}}. A probe that
-is shut answers under reset only. What is flashed lands in SERIAL.flash. Words and exit codes are those of pyOCD 0.46 and
+`BENCH.json` beside them says which probes exist: {serial: {"target": ..., "config": ..., "shut": bool}}. One that is
+shut answers under reset only. What is flashed lands in SERIAL.flash. Words and exit codes are those of pyOCD 0.46 and
 OpenOCD 0.12 (both were run without a probe to see them).
 """
 
