@@ -2,8 +2,9 @@
 
 A port is anything `serial.serial_for_url` opens: a real one, or `socket://host:port` for the virtual twin and the
 fake. Every wait has a limit. A reply that is torn, garbled or late is asked for again after a new sync; one that
-stays bad ends in `LinkTimeout` or `DeviceFault` with the command and the last line seen. Whatever has no check of its
-own in the protocol (output bytes, build id) is read twice and must agree; inputs are checked by CRC-32.
+stays bad ends in `LinkTimeout` or `DeviceFault` with the command and the last line seen. Replies whose numbers count
+are confirmed by the device's own CRC-32 of them (`check`); a device without that command is asked twice instead.
+Inputs are checked by CRC-32, or read back where the device knows no `crc`, as stock firmware does not.
 """
 
 from __future__ import annotations
@@ -14,22 +15,20 @@ import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, TypeVar
-
-import serial
+from typing import TypeVar
 
 from hil import replies
-from hil.replies import DeviceRestarted, GarbledReply, Inference, LayerProfile, LayerTicks, MemoryUse
-from pipeline.errors import DeviceFault, HardwareAbsent, LinkTimeout
+from hil.line_port import EndlessLine, LinePort
+from hil.replies import DeviceRestarted, GarbledReply, Inference, LayerProfile, LayerTicks, MemoryUse, TensorSeen
+from pipeline.errors import DeviceFault, LinkTimeout
 
 BYTES_PER_DB = 31  # as the stock host; 'db ' + 62 digits + '%' stay below the device's 80 characters
 COMMAND_LIMIT = 80
 LONG_COMMAND_LIMIT = 250  # of `audio`
 LONG_COMMAND = "audio "
 ATTEMPTS = 4
-LINE_LIMIT_BYTES = 65536  # a device that never ends its line must not fill the host's memory
-_POLL_S = 0.02
-_WRITE_S = 3.0
+BAUD_CONFIRM_S = 0.8  # the device waits for a second
+BAUD_FALL_BACK_S = 1.3
 
 Value = TypeVar("Value")
 # Writes bytes into a named buffer of the running image, past the serial line; False where that is not possible.
@@ -51,8 +50,7 @@ class DeviceLink:
 
     def __init__(
         self,
-        port: Any,
-        name: str,
+        port: LinePort,
         limits: Limits | None = None,
         nudge: Callable[[], None] | None = None,
         place: Place | None = None,
@@ -61,8 +59,12 @@ class DeviceLink:
         self._limits = limits or Limits()
         self._nudge = nudge or (lambda: None)  # called at each sync, for a device that must be woken to listen
         self._place = place or (lambda name, data: False)
-        self._pending = bytearray()
-        self.name = name
+        self._reply_crc = 0  # of the last whole reply, as it came
+        self._known: set[str] = set()  # of our added commands, those that this device answers
+        self._unknown: set[str] = set()  # and those that it has refused as unknown
+        self._rates = (port.first_baud, port.first_baud)  # the first one, and the one agreed on
+        self._tells_time: bool | None = None  # False in energy mode; None: not asked yet
+        self.name = port.name
         self.boot_lines: tuple[str, ...] = ()  # seen before the first sync was answered
         self.retries = 0  # commands that had to be asked for again
 
@@ -76,17 +78,10 @@ class DeviceLink:
         limits: Limits | None = None,
         nudge: Callable[[], None] | None = None,
         place: Place | None = None,
+        relocate: Callable[[], str] | None = None,
     ) -> DeviceLink:
-        """Open a port by name or URL; nothing is sent yet."""
-        try:
-            port = serial.serial_for_url(url, baudrate=baud, timeout=_POLL_S, write_timeout=_WRITE_S, do_not_open=True)
-            # pyserial empties a socket that it has just opened: the beginning of the boot message would go with it.
-            port.reset_input_buffer = lambda: None  # type: ignore[method-assign]
-            port.open()
-        except (serial.SerialException, OSError, ValueError) as error:
-            reason = f"cannot be opened ({error}); is the board attached and the port free?"
-            raise HardwareAbsent(f"{url}: {reason}") from error
-        return cls(port, name or url, limits, nudge, place)
+        """Open a port by name or URL; nothing is sent yet. `relocate` tells where it is after it has vanished."""
+        return cls(LinePort(url, baud, name, relocate), limits, nudge, place)
 
     def __enter__(self) -> DeviceLink:
         return self
@@ -96,10 +91,7 @@ class DeviceLink:
 
     def close(self) -> None:
         """Let go of the port."""
-        connection = getattr(self._port, "_socket", None)
         self._port.close()
-        if connection is not None:  # pyserial forgets to close a socket that the other side has left
-            connection.close()
 
     def await_boot(self, timeout_s: float) -> None:
         """Listen, without sending, to a device that was just switched on; one that stays silent is left to `sync`."""
@@ -121,32 +113,43 @@ class DeviceLink:
         deadline = time.monotonic() + timeout_s
         seen: list[str] = []
         while time.monotonic() < deadline:
-            word = f"sync{secrets.token_hex(4)}"
-            self._send(f"%{word}%")
-            self._nudge()
-            attempt_end = min(deadline, time.monotonic() + self._limits.sync_attempt_s)
-            answered = False
-            while (line := self._line(attempt_end)) is not None:
-                answered = answered or word in line
-                if answered and line == replies.READY:
-                    self.boot_lines = self.boot_lines or _boot_message(seen)
+            try:
+                self._port.revive(deadline)
+                if self._try_sync(seen, min(deadline, time.monotonic() + self._limits.sync_attempt_s)):
                     return
-                seen.append(line)
+            except LinkTimeout:
+                if not self._port.can_revive or time.monotonic() >= deadline:
+                    raise
+            if self._rates[0] != self._rates[1]:  # a device that restarted is back at its first rate
+                self._port.baud = self._rates[0] if self._port.baud == self._rates[1] else self._rates[1]
         last = f"last line was {seen[-1]!r}" if seen else "nothing was received"
         raise LinkTimeout(
             f"{self.name}: no sync within {timeout_s:g} s, {last}; is the board powered and running our image?"
         )
+
+    def _try_sync(self, seen: list[str], deadline: float) -> bool:
+        word = f"sync{secrets.token_hex(4)}"
+        self._port.send(f"%{word}%")
+        self._nudge()
+        answered = False
+        while (line := self._line(deadline)) is not None:
+            answered = answered or word in line
+            if answered and line == replies.READY:
+                self.boot_lines = self.boot_lines or _boot_message(seen)
+                return True
+            seen.append(line)
+        return False
 
     def command(self, text: str, timeout_s: float | None = None) -> tuple[str, ...]:
         """Send one command and return its lines, without the closing `m-ready`. Asks once: see `query` for retries."""
         limit = LONG_COMMAND_LIMIT if text.startswith(LONG_COMMAND) else COMMAND_LIMIT
         if len(text) >= limit or not text.isascii() or "%" in text:
             raise ValueError(f"not a command: {text!r}")
-        self._send(f"{text}%")
+        self._port.send(f"{text}%")
         timeout_s = self._limits.reply_s if timeout_s is None else timeout_s
         deadline = time.monotonic() + timeout_s
         lines: list[str] = []
-        restarted = False
+        restarted, self._reply_crc = False, 0
         while (line := self._line(deadline)) is not None:
             restarted = restarted or line.startswith(replies.BOOT_MARKS)
             if line.endswith(replies.READY):
@@ -188,22 +191,61 @@ class DeviceLink:
             f"{self.name}: {ATTEMPTS + 1} replies to {text!r}, no two in a row alike; check cable and baud rate"
         )
 
+    def query_checked(
+        self, text: str, parse: Callable[[Sequence[str]], Value], timeout_s: float | None = None
+    ) -> Value:
+        """A reply that is right: confirmed by the device's checksum of it, or read twice where it has none."""
+        if self._knows("check"):
+            return self.query(text, lambda lines: parse(self._confirmed(text, lines)), timeout_s)
+        return self.query_twice(text, parse, timeout_s)
+
+    def command_checked(self, text: str, timeout_s: float | None = None) -> tuple[str, ...]:
+        """`command`, once, its reply confirmed where the device can."""
+        lines = self.command(text, timeout_s)
+        return self._confirmed(text, lines) if self._knows("check") else lines
+
+    def _confirmed(self, text: str, lines: Sequence[str]) -> tuple[str, ...]:
+        """The lines, if the device's checksum of its last reply is that of what arrived here."""
+        arrived, sent = self._reply_crc, 0
+        for _ in range(2):  # the checksum itself may be what was damaged
+            sent = replies.check(self.command("check"))
+            if sent == arrived:
+                return tuple(lines)
+        raise GarbledReply(
+            f"{self.name}: the reply to {text!r} arrived with CRC {arrived:08x}, the device sent {sent:08x}"
+        )
+
+    def _knows(self, command: str) -> bool:
+        """Whether the device has this command of ours; stock firmware has not."""
+        if command in self._unknown:
+            return False
+        if command not in self._known:
+            try:
+                self.query(command, lambda lines: lines)
+                self._known.add(command)
+            except DeviceFault as error:
+                if not isinstance(error, GarbledReply) and f"Unknown command: {command}" in str(error):
+                    self._unknown.add(command)
+                    return False
+                raise
+        return True
+
     def build_id(self) -> str:
-        return self.query_twice("build", replies.build_id)
+        return self.query_checked("build", replies.build_id)
 
     def clock_hz(self) -> int:
-        return self.query_twice("clock", replies.clock_hz)
+        return self.query_checked("clock", replies.clock_hz)
 
     def memory(self) -> MemoryUse:
-        return self.query_twice("memory", replies.memory)
+        return self.query_checked("memory", replies.memory)
 
     def output(self) -> bytes:
         """The raw bytes of the last inference's output."""
-        return self.query_twice("output", replies.output)
+        return self.query_checked("output", replies.output)
 
     def results(self) -> tuple[float, ...]:
         """The last inference's output as the stock host wants it: dequantised, three decimals."""
-        return self.query_twice("results", replies.results)
+        return self.query_checked("results", replies.results)
 
     def layers(self) -> tuple[LayerTicks, ...]:
         """Run one inference and return what each op took."""
@@ -211,7 +253,21 @@ class DeviceLink:
 
     def layer_profile(self) -> LayerProfile:
         """The same, with the front end of an image that has one."""
-        return self.query("layers", replies.layer_profile, self._limits.infer_s)
+        return self._timed("layers", replies.layer_profile, self._limits.infer_s)
+
+    def tensor_crc(self, op: int) -> TensorSeen:
+        """Run one inference on the loaded input; size and CRC-32 of what this op computed."""
+        return self.query_checked(f"tensor {op}", lambda lines: replies.tensor(lines, op), self._limits.infer_s)
+
+    def tensor(self, op: int, timeout_s: float) -> bytes:
+        """The same, the bytes themselves."""
+        return self.query_checked(f"tensor {op} hex", lambda lines: replies.hex_lines(lines, "m-tensor-"), timeout_s)
+
+    def _timed(self, text: str, parse: Callable[[Sequence[str]], Value], timeout_s: float) -> Value:
+        """Times differ from run to run: without `check` there is no second reading to compare with."""
+        if self._knows("check"):
+            return self.query_checked(text, parse, timeout_s)
+        return self.query(text, parse, timeout_s)
 
     @property
     def limits(self) -> Limits:
@@ -220,7 +276,34 @@ class DeviceLink:
     def infer(self, runs: int = 1, warmup: int = 0) -> Inference:
         """Run `warmup` + `runs` inferences on the loaded input, the latter timed."""
         timeout_s = (warmup + runs) * self._limits.infer_s
-        return self.query(f"infer {runs} {warmup}", lambda lines: replies.inference(lines, runs, warmup), timeout_s)
+        laps = self.tells_time()
+        return self._timed(
+            f"infer {runs} {warmup}", lambda lines: replies.inference(lines, runs, warmup, laps), timeout_s
+        )
+
+    def tells_time(self) -> bool:
+        """False for an image in energy mode: it marks beginning and end on its timestamp pin, not in words."""
+        if self._tells_time is None:
+            self._tells_time = self.query_checked("timestamp", replies.tells_time)
+        return self._tells_time
+
+    def change_baud(self, baud: int) -> bool:
+        """Agree on another serial rate; False: both sides stay at (or are back to) the one they had."""
+        try:
+            replies.single(self.command(f"baud {baud}"), rf"m-baud-\[{baud}\]")
+            self._port.baud = baud
+            replies.nothing(self.command("baud ok", BAUD_CONFIRM_S))
+            self._rates = (self._port.first_baud, baud)
+        except (LinkTimeout, GarbledReply):
+            # Without a confirmation the device goes back; only the reply to it may have been lost, so both are tried.
+            self._rates = (self._port.first_baud, baud)
+            self._port.baud = self._port.first_baud
+            time.sleep(BAUD_FALL_BACK_S)
+            self.sync()
+            self._rates = (self._port.first_baud, self._port.baud)
+        except DeviceFault:  # refused: nothing has changed
+            return False
+        return self._port.baud == baud
 
     def load(self, data: bytes) -> None:
         """Send one input and make sure, by its CRC-32, that the device holds these very bytes."""
@@ -237,7 +320,7 @@ class DeviceLink:
             except (LinkTimeout, DeviceFault) as error:
                 trouble = f" (last trouble: {error})"
                 self.sync()  # the transfer may still be whole: the checksum decides
-            held = self.query(crc_command, replies.crc)
+            held = self.held_crc(crc_command)
             if held == wanted:
                 return
             self.retries += 1
@@ -245,6 +328,12 @@ class DeviceLink:
             f"{self.name}: input of {len(data)} B has CRC {held:08x} on the device, needed {wanted:08x},"
             f" after {ATTEMPTS} tries; check cable and baud rate{trouble}"
         )
+
+    def held_crc(self, crc_command: str = "crc") -> int:
+        """CRC-32 of the input that the device holds; one that cannot tell it prints the input instead."""
+        if crc_command != "crc" or self._knows("crc"):
+            return self.query(crc_command, replies.crc)
+        return zlib.crc32(self.query_twice("db print", replies.printed_input))
 
     def send_pieces(
         self, command: str, buffer: str, data: bytes, piece_bytes: int, text: Callable[[bytes], str]
@@ -263,11 +352,22 @@ class DeviceLink:
 
     def outputs_of(self, data: bytes) -> bytes:
         """Load, infer, fetch; all of it again when the device restarts on the way, since it then forgot the input."""
+        return self.on_input(data, lambda: (self.infer(1, 0), self.output())[1])
+
+    def results_of(self, data: bytes) -> tuple[float, ...]:
+        """The same in decimals, for stock firmware that knows no `output`."""
+        return self.on_input(data, lambda: (self.infer(1, 0), self.results())[1])
+
+    def on_input(self, data: bytes, act: Callable[[], Value]) -> Value:
+        """Load, act, and make sure that the device held this input to the end: a restart may go unseen."""
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 self.load(data)
-                self.infer(1, 0)
-                return self.output()
+                value = act()
+                held = self.held_crc()
+                if held == zlib.crc32(data):
+                    return value
+                raise DeviceRestarted(f"{self.name}: no longer holds its input after an inference")
             except DeviceRestarted as error:
                 if attempt == ATTEMPTS:
                     raise DeviceFault(f"{error} (it restarted {ATTEMPTS} times)") from error
@@ -277,7 +377,7 @@ class DeviceLink:
 
     def reset(self) -> None:
         """Restart the device and wait for it."""
-        self._send("reset%")
+        self._port.send("reset%")
         self.boot_lines = ()
         self.sync()
 
@@ -300,29 +400,20 @@ class DeviceLink:
                 unknown = refusal.partition("Unknown command: ")[2]
                 if unknown and unknown not in (text, text.split(" ")[0]):
                     raise GarbledReply(f"{self.name}: understood {refusal!r} where {text!r} was sent")
+                if refusal.startswith(replies.DAMAGED):
+                    raise GarbledReply(f"{self.name}: {text!r} arrived damaged there")
                 raise DeviceFault(f"{self.name}: refused {text!r}: {refusal}; does its image know this command?")
 
-    def _send(self, text: str) -> None:
-        try:
-            self._port.write(text.encode("ascii"))
-        except (serial.SerialException, OSError) as error:
-            raise LinkTimeout(f"{self.name}: cannot send {text!r} ({error}); is the board still attached?") from error
-
     def _line(self, deadline: float) -> str | None:
-        """The next line, or None when the deadline passes first."""
-        while b"\n" not in self._pending:
-            if time.monotonic() >= deadline:
-                return None
-            try:
-                self._pending += self._port.read(max(1, self._port.in_waiting))
-            except (serial.SerialException, OSError) as error:
-                raise LinkTimeout(f"{self.name}: the port vanished ({error}); is the board still attached?") from error
-            if len(self._pending) > LINE_LIMIT_BYTES:
-                self._pending.clear()
-                raise GarbledReply(f"{self.name}: {LINE_LIMIT_BYTES} B without a line end; check the baud rate")
-        raw, _, rest = bytes(self._pending).partition(b"\n")
-        self._pending = bytearray(rest)
-        return raw.removesuffix(b"\r").decode("ascii", errors="replace")
+        """The next line as text, or None when the deadline passes first."""
+        try:
+            raw = self._port.line(deadline)
+        except EndlessLine as error:
+            raise GarbledReply(str(error)) from error
+        if raw is None:
+            return None
+        self._reply_crc = zlib.crc32(raw, self._reply_crc)
+        return raw.removesuffix(b"\n").removesuffix(b"\r").decode("ascii", errors="replace")
 
 
 def _boot_message(seen: Sequence[str]) -> tuple[str, ...]:

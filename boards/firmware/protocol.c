@@ -12,6 +12,8 @@
 #include "input.h"
 #include "model.h"
 #include "prof.h"
+#include "reply_check.h"
+#include "tensor.h"
 #include "text.h"
 
 #if MODEL_FRONT_END
@@ -219,7 +221,7 @@ static const struct command COMMANDS[] = {
     {"name", 1, run_name},     {"profile", 1, run_profile}, {"timestamp", 1, run_timestamp}, {"db", 3, run_db},
     {"infer", 3, run_infer},   {"results", 1, run_results}, {"build", 1, run_build},         {"crc", 1, run_crc},
     {"output", 1, run_output}, {"layers", 1, run_layers},   {"memory", 1, run_memory},       {"clock", 1, run_clock},
-    {"reset", 1, run_reset},
+    {"reset", 1, run_reset},   {"tensor", 3, tensor_run},   {"check", 1, reply_check_run},
 };
 
 /* Split in place at spaces; words beyond COMMAND_MAX_WORDS are dropped, the count tells that there were too many. */
@@ -307,6 +309,7 @@ void protocol_receive(uint8_t byte)
     const uint32_t characters = line_characters;
     const uint32_t limit = most_characters();
     line_characters = 0;
+    reply_check_start(line, characters);
     if (characters > limit) {
         put_too_long(limit);
     } else {

@@ -16,6 +16,7 @@ from pipeline.errors import StageError
 from stages.firmware.front_end import FrontEnd
 from stages.firmware.front_end_source import front_end_header, front_end_source, stream_settings
 from stages.firmware.model_source import CompiledModel, model_assembly, model_header, model_source
+from stages.firmware.tensor_source import tensor_source
 from stages.firmware.toolchain import Toolchain, copy_image
 
 FIRMWARE = BOARDS_FOLDER / "firmware"
@@ -77,10 +78,11 @@ def _check(board: Board, region: str, memory: Memory, what: str, needed: int) ->
 def write_sources(
     model: CompiledModel, name: str, placement: Placement, folder: Path, front_end: FrontEnd | None = None
 ) -> None:
-    """model.c and model.h, model.S where there is generated assembly, front_end.c and .h where there is a front end."""
+    """model.c, model.h, model_tensors.c; model.S where there is generated assembly, front_end.c and .h where there is a front end."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "model.h").write_text(model_header(model, name, front_end.kind if front_end else "none"))
     (folder / "model.c").write_text(model_source(model, placement.macro))
+    (folder / "model_tensors.c").write_text(tensor_source(model))
     if assembly := model_assembly(model):
         (folder / "model.S").write_text(assembly)
     if front_end is not None:
