@@ -201,8 +201,9 @@ class DeviceLink:
 
     def command_checked(self, text: str, timeout_s: float | None = None) -> tuple[str, ...]:
         """`command`, once, its reply confirmed where the device can."""
+        confirmable = self._knows("check")  # asked first: its own reply has a checksum too
         lines = self.command(text, timeout_s)
-        return self._confirmed(text, lines) if self._knows("check") else lines
+        return self._confirmed(text, lines) if confirmable else lines
 
     def _confirmed(self, text: str, lines: Sequence[str]) -> tuple[str, ...]:
         """The lines, if the device's checksum of its last reply is that of what arrived here."""

@@ -78,7 +78,7 @@ def _check(board: Board, region: str, memory: Memory, what: str, needed: int) ->
 def write_sources(
     model: CompiledModel, name: str, placement: Placement, folder: Path, front_end: FrontEnd | None = None
 ) -> None:
-    """model.c, model.h, model_tensors.c; model.S where there is generated assembly, front_end.c and .h where there is a front end."""
+    """model.c, model.h, model_tensors.c; model.S with generated assembly, front_end.c and .h with a front end."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "model.h").write_text(model_header(model, name, front_end.kind if front_end else "none"))
     (folder / "model.c").write_text(model_source(model, placement.macro))

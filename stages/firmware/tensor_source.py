@@ -1,4 +1,4 @@
-"""model_tensors.c: where each operator's output lies, for the firmware's `tensor` command (boards/firmware/tensor.h)."""
+"""model_tensors.c: where each operator's output lies, for the command `tensor` (boards/firmware/tensor.h)."""
 
 from __future__ import annotations
 

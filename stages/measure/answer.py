@@ -33,6 +33,9 @@ def measured(folders: Mapping[str, Path]) -> Answer:
     latencies = [float(sample["latency_ms"]) for sample in samples if sample["latency_ms"]]
     if latencies:
         record["latency_ms"] = sum(latencies) / len(latencies)
+    energy = device["energy"]
+    if energy["source"] is not None:
+        record["energy_mj" if energy["source"] == "measured" else "energy_mj_simulated"] = energy["energy_mj"]
     width = max(map(len, record))
     lines = [f"{key:<{width}}  {_shown(value)}" for key, value in record.items()]
     checked = f"{device['golden_outputs_equal']} outputs are bit-identical to TensorFlow Lite Micro's"

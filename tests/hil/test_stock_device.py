@@ -1,4 +1,4 @@
-"""Our host against stock MLPerf Tiny firmware: what it sends byte for byte, and that no weakness makes a wrong number."""
+"""Our host against stock MLPerf Tiny firmware: what it sends byte for byte, and no weakness makes a wrong number."""
 
 from __future__ import annotations
 
