@@ -227,7 +227,7 @@ class FakeDevice:
                 self._memory.expected_bytes, self._memory.input = int(count), bytearray()
                 return (f"m-[Expecting {count} bytes]",)
             case ["db", "print"]:
-                return _buffer_lines(self._memory.input)
+                return _buffer_lines(bytes(self._memory.input))
             case ["db", digits]:
                 return self._take(digits)
             case ["infer", *numbers] if len(numbers) <= 2 and all(number.isdigit() for number in numbers):

@@ -76,6 +76,9 @@ class BoardFigures:
     latency_ms: Spread | None
     power_w_modelled: float
     energy_mj_modelled: float | None
+    energy_mj: Spread | None  # by an instrument
+    energy_mj_simulated: Spread | None  # by the simulated instrument of a twin
+    energy: Mapping[str, Any]  # how it was found, with its uncertainty: as in device.json
 
 
 def network_figures(
@@ -118,6 +121,9 @@ def board_figures(name: str, footprint: Path, samples: Path, device: Path) -> Bo
         latency_ms=spread_of(rows, "latency_ms"),
         power_w_modelled=power_w,
         energy_mj_modelled=None if latency_ms_modelled is None else power_w * latency_ms_modelled,
+        energy_mj=spread_of(rows, "energy_mj"),
+        energy_mj_simulated=spread_of(rows, "energy_mj_simulated"),
+        energy=_value(told, "energy", device),
     )
 
 
