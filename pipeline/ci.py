@@ -1,8 +1,8 @@
 """`pipeline ci`: everything configured, on every board wanted, compared with a baseline.
 
 Each experiment runs on each board by itself, so that one bad board does not hide the others; what they share comes
-from the cache. A fault of the infrastructure (a silent board, an overrun instrument) is tried again and counted; a step that
-fails for another reason is not, and neither is a figure that got worse.
+from the cache. A fault of the infrastructure (a silent board, an overrun instrument) is tried again and counted; a
+step that fails for another reason is not, and neither is a figure that got worse.
 """
 
 from __future__ import annotations
