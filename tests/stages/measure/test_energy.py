@@ -56,13 +56,12 @@ class Wired:
     supply: Board
     device: FakeDevice
     power_w: float
-    pulses: int = 0
 
     def pulse(self) -> None:
-        self.pulses += 1
-        inferences = int(self.device.commands[-1].split(" ")[1]) if self.device.commands[-1].startswith("infer") else 1
-        run = [(inferences * LATENCY_S, self.power_w)]
-        self.supply.timeline = Timeline.of_runs(run, runs=1, idle_s=0.1, idle_w=IDLE_W)
+        command, _, number = self.device.commands[-1].partition(" ")
+        if command == "infer":
+            run = [(int(number.split(" ")[0]) * LATENCY_S, self.power_w)]
+            self.supply.timeline = Timeline.of_runs(run, runs=1, idle_s=0.1, idle_w=IDLE_W)
 
 
 @contextmanager
