@@ -19,7 +19,16 @@ from typing import TypeVar
 
 from hil import replies
 from hil.line_port import EndlessLine, LinePort
-from hil.replies import DeviceRestarted, GarbledReply, Inference, LayerProfile, LayerTicks, MemoryUse, TensorSeen
+from hil.replies import (
+    CommandRefused,
+    DeviceRestarted,
+    GarbledReply,
+    Inference,
+    LayerProfile,
+    LayerTicks,
+    MemoryUse,
+    TensorSeen,
+)
 from pipeline.errors import DeviceFault, LinkTimeout
 
 BYTES_PER_DB = 31  # as the stock host; 'db ' + 62 digits + '%' stay below the device's 80 characters
@@ -171,7 +180,7 @@ class DeviceLink:
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 return parse(self.command(text, timeout_s))
-            except (LinkTimeout, GarbledReply) as error:
+            except (LinkTimeout, GarbledReply, CommandRefused) as error:
                 if attempt == ATTEMPTS:
                     raise type(error)(f"{error} ({text!r} to {self.name} was sent {ATTEMPTS} times)") from error
                 self.retries += 1
@@ -403,7 +412,8 @@ class DeviceLink:
                     raise GarbledReply(f"{self.name}: understood {refusal!r} where {text!r} was sent")
                 if refusal.startswith(replies.DAMAGED):
                     raise GarbledReply(f"{self.name}: {text!r} arrived damaged there")
-                raise DeviceFault(f"{self.name}: refused {text!r}: {refusal}; does its image know this command?")
+                kind = DeviceFault if unknown else CommandRefused
+                raise kind(f"{self.name}: refused {text!r}: {refusal}; does its image know this command?")
 
     def _line(self, deadline: float) -> str | None:
         """The next line as text, or None when the deadline passes first."""

@@ -26,6 +26,10 @@ class GarbledReply(DeviceFault):
     """A line was torn, doubled, missing or not in the protocol's form; asking again may help."""
 
 
+class CommandRefused(DeviceFault):
+    """The device knows the command and refuses its arguments: perhaps they were garbled on their way there."""
+
+
 class DeviceRestarted(DeviceFault):
     """The device started anew in the middle of a command; what it held is lost."""
 

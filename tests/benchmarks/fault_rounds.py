@@ -198,7 +198,7 @@ def one_round(bench: Bench, kind: str, rng: random.Random) -> tuple[Result | Non
         act = {"reset": device.twin.press_reset, "kill": lambda: os.kill(device.pid or 0, signal.SIGKILL)}.get(kind)
         if act is not None:
             timers = [threading.Timer(rng.uniform(0.0, ROUND_TYPICAL_S), act)]
-        struck = len(timers)
+        struck = len(timers) + (kind == "two jobs")
         meter_faults: list[Fault] | None = None
         if kind == "instrument":
             meter_faults = [rng.choice(INSTRUMENT_FAULTS) for _ in range(rng.choice((0, 1, 2, 3, 4)))]
@@ -207,7 +207,7 @@ def one_round(bench: Bench, kind: str, rng: random.Random) -> tuple[Result | Non
             for timer in timers:
                 timer.start()
             if kind == "two jobs":
-                return (*two_jobs(bench, line, rng.choice((0.0, 5.0))), 1)
+                return (*two_jobs(bench, line, rng.choice((0.0, 5.0))), struck)
             result = bench.measure(line, meter_faults=meter_faults)
             return result, "", struck + line.struck
         except HardwareError as error:

@@ -193,6 +193,13 @@ def test_refused_command_is_a_fault_with_the_devices_own_words() -> None:
             link.command("frobnicate")
 
 
+def test_argument_garbled_on_its_way_there_is_sent_again() -> None:
+    with FakeDevice(NETWORK, [Mishap("deaf", "infer", position=6)]) as device, connected(device) as link:
+        link.sync()
+        assert link.outputs_of(INPUT) == rotated(INPUT)  # `infer  0` was refused: no number above 0
+        assert device.commands.count("infer 1 0") == 2
+
+
 def test_host_that_comes_back_mid_command_is_in_sync_again() -> None:
     with FakeDevice(NETWORK) as device:
         with connected(device) as first:
