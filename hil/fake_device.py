@@ -233,6 +233,8 @@ class FakeDevice:
             case ["infer", *numbers] if len(numbers) <= 2 and all(number.isdigit() for number in numbers):
                 runs, warmup = ([int(number) for number in numbers] + [1, 10][len(numbers) :])[:2]
                 return self._infer(runs, warmup) if runs > 0 else ("e-[Inference iterations must be >0]",)
+            case ["infer", *_]:
+                return ("e-[Inference iterations must be >0]",)
             case ["results"]:
                 return (self._results(),)
         return (f"e-[Unknown command: {words[0]}]",)
