@@ -86,14 +86,20 @@ class FakeDevice:
     """A context manager; `url` is what `DeviceLink.open` wants."""
 
     def __init__(
-        self, network: FakeNetwork, mishaps: Sequence[Mishap] = (), *, through: Literal["socket", "pty"] = "socket"
+        self,
+        network: FakeNetwork,
+        mishaps: Sequence[Mishap] = (),
+        *,
+        through: Literal["socket", "pty"] = "socket",
+        first_baud: int = 115200,
     ) -> None:
         self._network = network
         self._mishaps = list(mishaps)
         self._memory = _Memory()
         self._boot = ENERGY_BOOT_LINES if network.energy_mode else BOOT_LINES
         self._reply_crc = 0
-        self._baud, self._unconfirmed_until = 115200, 0.0
+        self._first_baud = self._baud = first_baud
+        self._unconfirmed_until = 0.0
         self._stopping = threading.Event()
         self.commands: list[str] = []  # every command received, for tests that count
         if through == "socket":
@@ -137,7 +143,7 @@ class FakeDevice:
             pending = b""
             while not self._stopping.is_set():
                 if self._unconfirmed_until and time.monotonic() > self._unconfirmed_until:
-                    self._baud, self._unconfirmed_until, pending = 115200, 0.0, b""
+                    self._baud, self._unconfirmed_until, pending = self._first_baud, 0.0, b""
                 if not select.select([descriptor], [], [], _POLL_S)[0]:
                     continue
                 received = os.read(descriptor, 4096)
@@ -182,7 +188,7 @@ class FakeDevice:
         if mishap.kind == "vanish":
             raise _Vanished
         if mishap.kind == "reset":
-            self._memory, self._baud = _Memory(), 115200
+            self._memory, self._baud = _Memory(), self._first_baud
             return _as_bytes(self._boot)
         whole = self._counted(command)
         return _spoilt(whole.decode("ascii").split("\r\n")[:-1], mishap) if whole else b""
@@ -271,7 +277,7 @@ class FakeDevice:
             case ["memory"]:
                 return ("m-memory-[512,4096,20000]",)
             case ["reset"]:
-                self._memory = _Memory()
+                self._memory, self._baud = _Memory(), self._first_baud
                 return self._boot[:-1]
         return (f"e-[Unknown command: {words[0]}]",)
 

@@ -36,6 +36,7 @@ COMMAND_LIMIT = 80
 LONG_COMMAND_LIMIT = 250  # of `audio`
 LONG_COMMAND = "audio "
 ATTEMPTS = 4
+ENERGY_BAUD = 9600  # of an image in energy mode, whatever the board's usual rate
 BAUD_CONFIRM_S = 0.8  # the device waits for a second
 BAUD_FALL_BACK_S = 1.3
 
@@ -63,6 +64,7 @@ class DeviceLink:
         limits: Limits | None = None,
         nudge: Callable[[], None] | None = None,
         place: Place | None = None,
+        other_baud: int | None = None,
     ) -> None:
         self._port = port
         self._limits = limits or Limits()
@@ -71,7 +73,8 @@ class DeviceLink:
         self._reply_crc = 0  # of the last whole reply, as it came
         self._known: set[str] = set()  # of our added commands, those that this device answers
         self._unknown: set[str] = set()  # and those that it has refused as unknown
-        self._rates = (port.first_baud, port.first_baud)  # the first one, and the one agreed on
+        self._rates = (port.first_baud, other_baud or port.first_baud)  # between which a sync tries
+        self._agreed = False  # on a rate that is not the device's first one
         self._tells_time: bool | None = None  # False in energy mode; None: not asked yet
         self.name = port.name
         self.boot_lines: tuple[str, ...] = ()  # seen before the first sync was answered
@@ -88,9 +91,14 @@ class DeviceLink:
         nudge: Callable[[], None] | None = None,
         place: Place | None = None,
         relocate: Callable[[], str] | None = None,
+        other_baud: int | None = None,
     ) -> DeviceLink:
-        """Open a port by name or URL; nothing is sent yet. `relocate` tells where it is after it has vanished."""
-        return cls(LinePort(url, baud, name, relocate), limits, nudge, place)
+        """Open a port by name or URL; nothing is sent yet.
+
+        `relocate` tells where the port is after it has vanished; `other_baud` is a rate that the device may speak
+        instead, which the first sync finds out.
+        """
+        return cls(LinePort(url, baud, name, relocate), limits, nudge, place, other_baud)
 
     def __enter__(self) -> DeviceLink:
         return self
@@ -125,6 +133,8 @@ class DeviceLink:
             try:
                 self._port.revive(deadline)
                 if self._try_sync(seen, min(deadline, time.monotonic() + self._limits.sync_attempt_s)):
+                    if not self._agreed:
+                        self._port.first_baud, self._rates = self._port.baud, (self._port.baud, self._port.baud)
                     return
             except LinkTimeout:
                 if not self._port.can_revive or time.monotonic() >= deadline:
@@ -280,6 +290,10 @@ class DeviceLink:
         return self.query(text, parse, timeout_s)
 
     @property
+    def baud(self) -> int:
+        return self._port.baud
+
+    @property
     def limits(self) -> Limits:
         return self._limits
 
@@ -303,10 +317,10 @@ class DeviceLink:
             replies.single(self.command(f"baud {baud}"), rf"m-baud-\[{baud}\]")
             self._port.baud = baud
             replies.nothing(self.command("baud ok", BAUD_CONFIRM_S))
-            self._rates = (self._port.first_baud, baud)
+            self._rates, self._agreed = (self._port.first_baud, baud), True
         except (LinkTimeout, GarbledReply):
             # Without a confirmation the device goes back; only the reply to it may have been lost, so both are tried.
-            self._rates = (self._port.first_baud, baud)
+            self._rates, self._agreed = (self._port.first_baud, baud), True
             self._port.baud = self._port.first_baud
             time.sleep(BAUD_FALL_BACK_S)
             self.sync()

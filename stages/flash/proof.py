@@ -10,7 +10,7 @@ from pathlib import Path
 from boards import Board, load_board
 from hil.discovery import AttachedBoard, find_board
 from hil.flasher import FlashPlan, Image, flash_image
-from hil.link import DeviceLink
+from hil.link import ENERGY_BAUD, DeviceLink
 from hil.locks import board_lock
 from hil.virtual.twin import Twin
 from pipeline.errors import HardwareError, StageError
@@ -59,7 +59,7 @@ def flash_board(
         answered, method = _running_build(device, board.console.baud), "unchanged"
         if answered != build_id:
             method = flash_image(image, device, flash_plan(board))
-            with DeviceLink.open(device.port, baud=board.console.baud, name=board.name) as link:
+            with DeviceLink.open(device.port, baud=board.console.baud, name=board.name, other_baud=ENERGY_BAUD) as link:
                 link.sync()
                 answered = link.build_id()
     _same_build(board.name, answered, build_id)
@@ -80,8 +80,8 @@ def flash_plan(board: Board) -> FlashPlan:
 def _running_build(device: AttachedBoard, baud: int) -> str:
     """The build id of what runs on the board now; empty when that is something else or nothing."""
     try:
-        with DeviceLink.open(device.port, baud=baud, name=device.board) as link:
-            link.sync(timeout_s=3.0)
+        with DeviceLink.open(device.port, baud=baud, name=device.board, other_baud=ENERGY_BAUD) as link:
+            link.sync(timeout_s=4.0)  # two tries at each of two rates
             return link.build_id()
     except HardwareError:
         return ""

@@ -25,7 +25,7 @@ from stages.graph.tflite_reader import read_tflite
 from stages.measure.golden import read_golden
 from stages.measure.session import open_link
 
-_HEX_BYTES_A_SECOND = 5000  # of tensor bytes at 115200 baud
+_BITS_A_BYTE = 30  # on the line: two hex digits of ten bits each, with their share of the line's ends
 _REPLY_S = 10.0
 
 
@@ -96,7 +96,7 @@ def _first_op(link: DeviceLink, graph: Graph, host: Mapping[int, np.ndarray], in
                 f"{link.name}: op {number} has {seen.size_bytes} B, the model {len(wanted)} B; force the firmware step"
             )
         if seen.crc != zlib.crc32(wanted):
-            return number, link.tensor(number, _REPLY_S + len(wanted) / _HEX_BYTES_A_SECOND)
+            return number, link.tensor(number, _REPLY_S + len(wanted) * _BITS_A_BYTE / link.baud)
     return None
 
 

@@ -83,7 +83,9 @@ def _on_board(device: OpenLink, seen: Seen, bench: Path, lock_wait_s: float) -> 
         return EnergyResult("", None, f"{bench.name} ties no instrument to probe {device.probe_serial}")
     if device.link.tells_time():
         return EnergyResult(
-            "", None, "the image is built for performance: it does not pulse the timestamp pin; build one for energy"
+            "",
+            None,
+            "the image is built for performance: it does not pulse the timestamp pin; set firmware.mode=energy",
         )
     purpose = f"energy of {device.where}"
     with (

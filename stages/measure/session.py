@@ -17,7 +17,7 @@ import numpy as np
 
 from boards import Board
 from hil.discovery import AttachedBoard, find_board
-from hil.link import DeviceLink, Limits
+from hil.link import ENERGY_BAUD, DeviceLink, Limits
 from hil.locks import board_lock
 from hil.replies import MemoryUse
 from hil.virtual.twin import Twin, qemu_version
@@ -104,6 +104,7 @@ def open_link(
             baud=board.console.baud,
             name=board.name,
             limits=access.limits,
+            other_baud=ENERGY_BAUD,
             relocate=lambda: find_board(board.name, access.devices, serial).port,
         ) as link,
     ):

@@ -293,6 +293,18 @@ def test_device_that_restarts_at_its_first_rate_is_followed_there() -> None:
         assert device.commands.count(f"db load {len(INPUT)}") == 2
 
 
+def test_device_at_another_rate_is_found_by_the_first_sync() -> None:
+    with FakeDevice(NETWORK, through="pty", first_baud=9600) as device:
+        link = DeviceLink.open(device.url, limits=IMPATIENT, other_baud=9600)
+        with link:
+            link.sync()
+            assert link.baud == 9600
+            assert link.outputs_of(INPUT) == rotated(INPUT)
+            assert link.change_baud(921600)
+            link.reset()
+            assert (link.build_id(), link.baud) == (NETWORK.build_id, 9600), "a restart is back at the first rate"
+
+
 def test_energy_mode_has_no_times_and_two_pulses_an_inference() -> None:
     pulses: list[int] = []
     network = FakeNetwork(infer=rotated, energy_mode=True, pulse=lambda: pulses.append(1))
