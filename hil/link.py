@@ -297,9 +297,9 @@ class DeviceLink:
     def limits(self) -> Limits:
         return self._limits
 
-    def infer(self, runs: int = 1, warmup: int = 0) -> Inference:
+    def infer(self, runs: int = 1, warmup: int = 0, timeout_s: float | None = None) -> Inference:
         """Run `warmup` + `runs` inferences on the loaded input, the latter timed."""
-        timeout_s = (warmup + runs) * self._limits.infer_s
+        timeout_s = (warmup + runs) * self._limits.infer_s if timeout_s is None else timeout_s
         laps = self.tells_time()
         return self._timed(
             f"infer {runs} {warmup}", lambda lines: replies.inference(lines, runs, warmup, laps), timeout_s

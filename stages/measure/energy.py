@@ -25,6 +25,7 @@ from hil.virtual.profiler import OpProfile
 from pipeline.errors import StageError
 from stages.measure.session import OpenLink, Seen
 
+_REPLY_S = 10.0  # for what the device says around a window, at 9600 baud
 Wanted = Literal["auto", "required", "off"]
 
 
@@ -98,7 +99,8 @@ def _on_board(device: OpenLink, seen: Seen, bench: Path, lock_wait_s: float) -> 
 def record_on_board(link: DeviceLink, meter: Instrument, seen: Seen) -> EnergySeen:
     """The windows of a device that pulses its pin."""
     plan = plan_windows(meter, sum(seen.op_ticks) / seen.clock_hz, len(seen.samples))
-    return record_windows(meter, plan, lambda: link.infer(plan.inferences, 0))
+    limit_s = _REPLY_S + 4 * plan.window_s
+    return record_windows(meter, plan, lambda: link.infer(plan.inferences, 0, limit_s))
 
 
 def energy_record(result: EnergyResult) -> dict[str, Any]:
