@@ -51,7 +51,7 @@ def test_the_host_sends_the_protocols_bytes_and_reads_the_protocols_lines() -> N
         thread.start()
         with DeviceLink.open(f"socket://127.0.0.1:{server.getsockname()[1]}", limits=IMPATIENT) as link:
             assert link.command("name") == ("m-name-dut-[VENDOR]",)
-            assert not link._knows("check") and not link._knows("crc")
+            assert not link.knows("check") and not link.knows("crc")
             link.load(bytes(range(33)))
             inference = link.infer(10, 2)
             assert (inference.elapsed_us, inference.results) == (50_000, (0.0, 0.996, 0.004))
