@@ -73,10 +73,12 @@ class Probe(_Described):
 
 
 class Flashing(_Described):
-    """The names under which the flashing tools know the board."""
+    """The names under which the flashing tools know the board, and which of them to try first."""
 
     pyocd_target: str
     openocd_config: str
+    order: tuple[Literal["pyocd", "openocd", "drive"], ...] = ("pyocd", "openocd", "drive")
+    connect_under_reset: bool = False  # try again with the reset line held: for a program that shuts the debugger out
 
 
 class CacheLevel(_Described):

@@ -104,7 +104,7 @@ class AudioLink:
 
     def _feed(self, chunk: bytes, trace: bool) -> StreamReply:
         self.load(chunk)
-        return stream_reply(self._link.command("stream trace" if trace else "stream feed", self._limit_s))
+        return stream_reply(self._link.command_checked("stream trace" if trace else "stream feed", self._limit_s))
 
     @property
     def _limit_s(self) -> float:

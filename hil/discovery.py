@@ -1,17 +1,19 @@
 """Which boards are attached: probe serial number, serial port, drive and board name of each.
 
 The engine asks at every start, so the answer "none" must be quick: USB serial ports of ST's vendor id are looked for
-first (pyserial), and only if there is one, mbed-tools reads the drives to tell which board it is. A probe whose board
-cannot be told (no drive mounted) is listed without a name: guessing by USB id would flash the wrong board one day.
+first (pyserial), and only if there is one, mbed-tools reads the drives to tell which board it is. Where no drive is
+mounted, as on most servers, pyOCD asks the probe itself. A probe whose board nobody can tell is listed without a name:
+guessing by USB id would flash the wrong board one day.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from pipeline.errors import HardwareAbsent, HardwareError
 
@@ -50,25 +52,34 @@ def attached_boards() -> tuple[str, ...]:
 
 
 def attached_devices(
-    ports: Callable[[], Iterable[UsbPort]] | None = None, identify: Callable[[], Mapping[str, Identity]] | None = None
+    ports: Callable[[], Iterable[UsbPort]] | None = None,
+    identify: Callable[[], Mapping[str, Identity]] | None = None,
+    name_probes: Callable[[], Mapping[str, str]] | None = None,
 ) -> tuple[AttachedBoard, ...]:
-    """Every ST-LINK that is attached. The parameters are where the facts come from, for tests."""
+    """Every ST-LINK with a serial port. The parameters are where the facts come from, for tests.
+
+    `name_probes` tells boards by probe serial number (pyOCD) and is asked for what `identify` does not know.
+    """
     probes = [port for port in (ports or _usb_ports)() if port.vid == ST_VENDOR_ID and port.serial_number]
     if not probes:
         return ()
-    identities = (identify or _identities)()
+    identities = (identify or identities_of)()
     found = []
     for port in probes:
         serial_number = str(port.serial_number)
         identity = identities.get(serial_number.upper(), Identity("", ()))
         found.append(AttachedBoard(identity.board, serial_number, port.device, identity.drives))
+    if any(not device.board for device in found):
+        named = (name_probes or _named_by_pyocd)()
+        found = [replace(one, board=one.board or named.get(one.probe_serial.upper(), "")) for one in found]
     return tuple(sorted(found))
 
 
 def find_board(board: str, devices: Iterable[AttachedBoard] | None = None, probe_serial: str = "") -> AttachedBoard:
     """The attached board of that name; with two of a kind the probe's serial number must say which."""
     known = tuple(attached_devices() if devices is None else devices)
-    matching = [found for found in known if found.board == board and probe_serial in ("", found.probe_serial)]
+    wanted_serial = probe_serial.upper()
+    matching = [found for found in known if found.board == board and wanted_serial in ("", found.probe_serial.upper())]
     if len(matching) == 1:
         return matching[0]
     if matching:
@@ -91,18 +102,29 @@ def _usb_ports() -> Iterable[UsbPort]:
     return list(list_ports.comports())
 
 
-def _identities() -> Mapping[str, Identity]:
-    """Board by probe serial number, from the drives that mbed-tools finds."""
+def identities_of(devices: Iterable[Any] | None = None) -> Mapping[str, Identity]:
+    """Board by probe serial number, as mbed-tools tells from the drives it finds (or from the `devices` given)."""
+    # A board that is not in the offline database is unknown to us too; asking the network would only take time.
+    os.environ.setdefault("MBED_DATABASE_MODE", "OFFLINE")
     from mbed_tools.devices import get_connected_devices  # type: ignore[import-untyped]
     from mbed_tools.lib.exceptions import ToolsError  # type: ignore[import-untyped]
 
     try:
-        connected = get_connected_devices()
+        found = get_connected_devices().identified_devices if devices is None else devices
     except (ToolsError, OSError) as error:
         raise HardwareError(f"mbed-tools: cannot list the attached boards ({error}); is udev running?") from error
     return {
-        device.serial_number.upper(): Identity(
-            device.mbed_board.board_type.lower(), tuple(map(Path, device.mount_points))
-        )
-        for device in connected.identified_devices
+        device.serial_number.upper(): Identity(board_name(device.mbed_board.board_type), tuple(device.mount_points))
+        for device in found
     }
+
+
+def board_name(vendor_name: str) -> str:
+    """The name in boards/ of what ST, Mbed and pyOCD call NUCLEO_F767ZI or NUCLEO-H7A3ZI-Q."""
+    return vendor_name.lower().replace("-", "_")
+
+
+def _named_by_pyocd() -> Mapping[str, str]:
+    from hil.probes import pyocd_probes
+
+    return {probe.serial.upper(): probe.board for probe in pyocd_probes() if probe.board}

@@ -1,27 +1,32 @@
-"""Put an image onto an attached board: by pyOCD, by OpenOCD or by a copy to the ST-LINK's drive, in that order.
+"""Put an image onto an attached board: by pyOCD, by OpenOCD or by a copy to the ST-LINK's drive, in the board's order.
 
-The probe is always addressed by its serial number, so that of two attached boards the right one is written. pyOCD and
-OpenOCD verify what they wrote; the drive cannot, so the caller asks the firmware for its build id afterwards in any
-case.
+The probe is always addressed by its serial number, so that of two attached boards the right one is written. A board
+that may refuse the debugger while its program runs is tried a second time with its reset line held (`under reset`).
+OpenOCD reads back what it wrote; the others do not, so the caller asks the firmware for its build id in any case.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
-import sys
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Literal
 
 from hil.discovery import AttachedBoard
+from hil.drive import copy_to_drive
+from hil.probes import pyocd_path
 from pipeline.errors import HardwareError, ToolError
 
+Method = Literal["pyocd", "openocd", "drive"]
 FLASH_S = 180.0
-DRIVE_S = 30.0
 _INSTALL = "pip install pyocd, apt-get install openocd, or mount the ST-LINK's drive"
+# srst_nogate: the debug port answers while reset is held; connect_assert_srst holds it from the first contact on.
+_UNDER_RESET = "reset_config srst_only srst_nogate connect_assert_srst"
 
 
 @dataclass(frozen=True)
@@ -33,81 +38,83 @@ class Image:
 
 
 @dataclass(frozen=True)
-class ToolNames:
-    """How pyOCD and OpenOCD call the board."""
+class FlashPlan:
+    """How the tools call the board, and what to try in which order."""
 
     pyocd_target: str
     openocd_config: str
+    mbed_code: str
+    order: tuple[Method, ...] = ("pyocd", "openocd", "drive")
+    connect_under_reset: bool = False
 
 
-def flash_image(image: Image, device: AttachedBoard, names: ToolNames, timeout_s: float = FLASH_S) -> str:
-    """Write the image and start it; returns the method that worked."""
+def flash_image(image: Image, device: AttachedBoard, plan: FlashPlan, timeout_s: float = FLASH_S) -> str:
+    """Write the image and start it; returns how it was done, such as 'pyocd' or 'pyocd under reset'."""
     failures = []
-    for method, argv in _commands(image, device, names):
+    for name, attempt in _attempts(image, device, plan, timeout_s):
         try:
-            _run(argv, timeout_s)
-            return method
-        except ToolError as error:
-            failures.append(str(error))
-    for drive in device.drives:
-        try:
-            copy_to_drive(image.binary, drive)
-            return "drive"
-        except HardwareError as error:
+            attempt()
+            return name
+        except (ToolError, HardwareError) as error:
             failures.append(str(error))
     if not failures:
         raise ToolError.missing("pyocd or openocd", f"to flash {device.board} (probe {device.probe_serial})", _INSTALL)
     raise HardwareError(f"{device.board} (probe {device.probe_serial}): could not be flashed:\n" + "\n".join(failures))
 
 
-def pyocd_argv(program: Sequence[str], image: Image, device: AttachedBoard, names: ToolNames) -> list[str]:
-    """Flash and reset, one probe by its unique id."""
-    return [*program, "flash", "--uid", device.probe_serial, "--target", names.pyocd_target, str(image.elf)]
+def pyocd_argv(
+    program: str, image: Image, device: AttachedBoard, plan: FlashPlan, under_reset: bool = False
+) -> list[str]:
+    """Flash and reset, one probe by its unique id; a probe that is gone is an error, not a reason to wait."""
+    connect = ["--connect", "under-reset"] if under_reset else []
+    where = ["--no-config", "--no-wait", "--uid", device.probe_serial, "--target", plan.pyocd_target]
+    return [program, "flash", *where, *connect, str(image.elf)]
 
 
-def openocd_argv(program: str, image: Image, device: AttachedBoard, names: ToolNames) -> list[str]:
-    """Flash, verify, reset, one probe by its serial number."""
+def openocd_argv(
+    program: str, image: Image, device: AttachedBoard, plan: FlashPlan, under_reset: bool = False
+) -> list[str]:
+    """Flash, read back, reset, one probe by its serial number."""
+    connect = ["-c", _UNDER_RESET] if under_reset else []
     serial, write = f"adapter serial {device.probe_serial}", f"program {{{image.elf}}} verify reset exit"
-    return [program, "-f", names.openocd_config, "-c", serial, "-c", write]
+    return [program, "-f", plan.openocd_config, "-c", serial, *connect, "-c", write]
 
 
-def copy_to_drive(binary: Path, drive: Path, settle_s: float = 1.0) -> None:
-    """Copy to the ST-LINK's drive, which writes the flash and then re-mounts; FAIL.TXT on it says what went wrong."""
-    try:
-        with (drive / binary.name).open("wb") as stream:
-            stream.write(binary.read_bytes())
-            stream.flush()
-            os.fsync(stream.fileno())
-    except OSError as error:
-        raise HardwareError(f"{drive}: cannot be written ({error}); is the ST-LINK's drive still mounted?") from error
-    time.sleep(settle_s)
-    report = drive / "FAIL.TXT"
-    deadline = time.monotonic() + DRIVE_S
-    while not drive.exists():  # it vanishes while it programs the flash
-        if time.monotonic() > deadline:
-            raise HardwareError(f"{drive}: did not come back within {DRIVE_S:g} s after flashing; reconnect the board")
-        time.sleep(0.2)
-    if report.exists():
-        raise HardwareError(f"{drive}: the ST-LINK reports {report.read_text(errors='replace').strip()!r}; flash again")
-
-
-def _commands(image: Image, device: AttachedBoard, names: ToolNames) -> list[tuple[str, list[str]]]:
-    found = []
-    beside_python = Path(sys.executable).with_name("pyocd")
-    pyocd = str(beside_python) if beside_python.exists() else shutil.which("pyocd")
-    if pyocd is not None:
-        found.append(("pyocd", pyocd_argv([pyocd], image, device, names)))
-    if (openocd := shutil.which("openocd")) is not None:
-        found.append(("openocd", openocd_argv(openocd, image, device, names)))
-    return found
+def _attempts(
+    image: Image, device: AttachedBoard, plan: FlashPlan, timeout_s: float
+) -> Iterator[tuple[str, Callable[[], None]]]:
+    tools = {"pyocd": (pyocd_path(), pyocd_argv), "openocd": (shutil.which("openocd"), openocd_argv)}
+    for method in plan.order:
+        if method == "drive":
+            for drive in device.drives:
+                yield "drive", partial(copy_to_drive, image.binary, drive, plan.mbed_code)
+            continue
+        program, argv = tools[method]
+        if program is None:
+            continue
+        yield method, partial(_run, argv(program, image, device, plan), timeout_s)
+        if plan.connect_under_reset:
+            yield f"{method} under reset", partial(_run, argv(program, image, device, plan, True), timeout_s)
 
 
 def _run(argv: Sequence[str], timeout_s: float) -> None:
+    """In a session of its own: what the tool starts ends with it when its time is up."""
+    process = subprocess.Popen(
+        argv,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    )
     try:
-        done = subprocess.run(
-            argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout_s, check=False
-        )
-    except subprocess.TimeoutExpired as error:
-        raise ToolError.timed_out(argv, timeout_s) from error
-    if done.returncode != 0:
-        raise ToolError.failed(argv, done.returncode, done.stdout + done.stderr)
+        output, _ = process.communicate(timeout=timeout_s)
+    except BaseException as error:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        if isinstance(error, subprocess.TimeoutExpired):
+            raise ToolError.timed_out(argv, timeout_s) from error
+        raise
+    if process.returncode != 0:
+        raise ToolError.failed(argv, process.returncode, output)

@@ -16,6 +16,7 @@ from pipeline.errors import DeviceFault
 READY = "m-ready"
 BOOT_MARKS = ("m-timestamp-mode-", "m-init-done")
 FAULT_MARK = "e-[Fault:"  # the fault handler's registers; a restart follows
+DAMAGED = "Line damaged"  # the beginning of an error: our command did not arrive whole
 
 _PRINTABLE = re.compile(r"[ -~]*\Z")
 _ERROR = re.compile(r"e-\[(.*)\]\Z")
@@ -23,6 +24,10 @@ _ERROR = re.compile(r"e-\[(.*)\]\Z")
 
 class GarbledReply(DeviceFault):
     """A line was torn, doubled, missing or not in the protocol's form; asking again may help."""
+
+
+class CommandRefused(DeviceFault):
+    """The device knows the command and refuses its arguments: perhaps they were garbled on their way there."""
 
 
 class DeviceRestarted(DeviceFault):
@@ -55,15 +60,24 @@ class MemoryUse:
 
 
 @dataclass(frozen=True)
-class Inference:
-    """One timed block: what the device's clock showed before and after it, and the dequantised results it printed."""
+class TensorSeen:
+    """The output of one op, right after it."""
 
-    start_us: int
-    end_us: int
+    size_bytes: int
+    crc: int
+
+
+@dataclass(frozen=True)
+class Inference:
+    """One block: what the device's clock showed before and after it, and the dequantised results it printed."""
+
+    start_us: int | None  # None in energy mode, where the pin tells the time
+    end_us: int | None
     results: tuple[float, ...]
 
     @property
     def elapsed_us(self) -> int:
+        assert self.start_us is not None and self.end_us is not None, "asked for the time of a device in energy mode"
         return self.end_us - self.start_us
 
 
@@ -98,6 +112,33 @@ def build_id(lines: Sequence[str]) -> str:
 
 def crc(lines: Sequence[str]) -> int:
     return int(single(lines, r"m-crc-\[([0-9a-f]{8})\]")[1], 16)
+
+
+def check(lines: Sequence[str]) -> int:
+    return int(single(lines, r"m-check-\[([0-9a-f]{8})\]")[1], 16)
+
+
+def tensor(lines: Sequence[str], op: int) -> TensorSeen:
+    match = single(lines, rf"m-tensor-\[{op},([0-9]+),([0-9a-f]{{8}})\]")
+    return TensorSeen(int(match[1]), int(match[2], 16))
+
+
+def tells_time(lines: Sequence[str]) -> bool:
+    """From the reply to `timestamp`: a time in performance mode, nothing in energy mode."""
+    if lines:
+        single(lines, r"m-lap-us-[0-9]+")
+    return bool(lines)
+
+
+def printed_input(lines: Sequence[str]) -> bytes:
+    """The reply to `db print`: lines of eight bytes, only the last one may be shorter."""
+    found = b""
+    for number, line in enumerate(lines):
+        part = bytes.fromhex(single((line,), r"m-buffer-([0-9a-fA-F]{2}(?:-[0-9a-fA-F]{2}){0,7})")[1].replace("-", ""))
+        if len(part) != 8 and number + 1 < len(lines):
+            raise GarbledReply(f"found {line!r}, needed eight bytes: some are missing")
+        found += part
+    return found
 
 
 def clock_hz(lines: Sequence[str]) -> int:
@@ -145,19 +186,15 @@ def layers(lines: Sequence[str]) -> tuple[LayerTicks, ...]:
     return layer_profile(lines).ops
 
 
-def inference(lines: Sequence[str], runs: int, warmup: int) -> Inference:
-    """The reply to `infer N W`, line by line."""
-    expected = (
-        rf"m-warmup-start-{warmup}",
-        r"m-warmup-done",
-        rf"m-infer-start-{runs}",
-        r"m-lap-us-([0-9]+)",
-        r"m-lap-us-([0-9]+)",
-        r"m-infer-done",
-    )
+def inference(lines: Sequence[str], runs: int, warmup: int, laps: bool = True) -> Inference:
+    """The reply to `infer N W`, line by line; without `laps` that of a device in energy mode."""
+    lap = (r"m-lap-us-([0-9]+)",) * (2 if laps else 0)
+    expected = (rf"m-warmup-start-{warmup}", r"m-warmup-done", rf"m-infer-start-{runs}", *lap, r"m-infer-done")
     if len(lines) != len(expected) + 1:
         raise GarbledReply(f"found {_shown(lines)}, needed {len(expected) + 1} lines after infer {runs} {warmup}")
     matches = [single((line,), pattern) for line, pattern in zip(lines, expected, strict=False)]
+    if not laps:
+        return Inference(None, None, results(lines[-1:]))
     start_us, end_us = int(matches[3][1]), int(matches[4][1])
     if end_us < start_us:
         raise GarbledReply(f"found a clock that runs backwards: {start_us} us, then {end_us} us")

@@ -27,6 +27,7 @@ class Wishes:
     start: str | None = None
     only: str | None = None
     force: Sequence[str] = ()
+    until: str | None = None  # no step beyond this one
 
 
 def experiment_runner(file: Path, name: str, quick: bool, wishes: Wishes, reporter: Reporter) -> Runner:
@@ -64,7 +65,11 @@ def _pinned(file: Path) -> dict[str, str]:
 def _runner(
     project: Project, steps: dict[str, Step], experiment: Experiment, wishes: Wishes, reporter: Reporter
 ) -> Runner:
-    dag = build_dag(steps, _targets(project, experiment, wishes, reporter))
+    targets = _targets(project, experiment, wishes, reporter)
+    dag = build_dag(steps, targets)
+    if wishes.until is not None:
+        wanted = {wishes.until} | dag.upstream_steps(wishes.until)
+        dag = build_dag({name: step for name, step in steps.items() if name in wanted}, targets)
     for step in (wishes.start, wishes.only, *wishes.force):
         if step is not None:
             dag.step_named(step)

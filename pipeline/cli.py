@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from pipeline import model_commands
+from pipeline import bench_commands, model_commands
 from pipeline.assembly import Wishes, cache_root, experiment_runner
 from pipeline.cache import Cache, remove_tree, tree_bytes
 from pipeline.config import load_experiment, load_project
@@ -36,6 +36,7 @@ app = typer.Typer(
 
 
 model_commands.add_to(app)
+bench_commands.add_to(app)
 
 
 @app.callback()

@@ -22,7 +22,7 @@ from pipeline.stage import Answer, Config
 
 Key = tuple[str, ...]
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the same safe loader in C where it is built
-_TOP_LEVEL = ("steps", "model_steps", "tools", "bench", "show", "programs", "defaults", "quick", "experiments")
+_TOP_LEVEL = ("steps", "model_steps", "tools", "bench", "show", "programs", "ci", "defaults", "quick", "experiments")
 _EXPERIMENT_ONLY = ("description", "boards", "quick")
 
 
@@ -138,6 +138,11 @@ def load_project(file: Path) -> Project:
         if key not in _TOP_LEVEL:
             raise ConfigError(f"{document.origins[(key,)]}: {_unknown(key, _TOP_LEVEL)}")
     return Project(file, document)
+
+
+def load_section(project: Project, name: str, model: type[Config]) -> Config:
+    """A section at the top level, checked like those of an experiment."""
+    return _checked(name, project.document.below(name), model)
 
 
 def load_experiment(

@@ -27,10 +27,11 @@ _ENVIRONMENT = {"OMP_WAIT_POLICY": "PASSIVE", "PYTHONHASHSEED": "0"}
 class StepFailed(PipelineError):
     """A step ended with an error of its own; carries its exit code, and the traceback when it was a bug."""
 
-    def __init__(self, message: str, exit_code: int, trace: str | None) -> None:
+    def __init__(self, message: str, exit_code: int, trace: str | None, infrastructure: bool = False) -> None:
         super().__init__(message)
         self.exit_code = exit_code
         self.trace = trace
+        self.infrastructure = infrastructure  # a board or an instrument misbehaved: another try may help
 
 
 class Executor(Protocol):
@@ -75,7 +76,9 @@ class LocalExecutor:
             return dict(last["outputs"])
         if last.get("event") == "error":
             message = last["message"].removeprefix(f"{name.partition('[')[0]}: ")
-            raise StepFailed(f"{name}: {message}", last["exit_code"], last.get("trace"))
+            raise StepFailed(
+                f"{name}: {message}", last["exit_code"], last.get("trace"), last.get("infrastructure", False)
+            )
         raise StageError(_ended_early(name, process.returncode, log))
 
     def stop(self) -> None:

@@ -21,7 +21,7 @@ from typing import Any, BinaryIO, TextIO
 
 from pydantic import BaseModel, ConfigDict
 
-from pipeline.errors import DiskFull, PipelineError
+from pipeline.errors import DiskFull, HardwareError, PipelineError
 from pipeline.stage import Checkpoint, Progress, Stage, Target
 
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
@@ -90,7 +90,8 @@ def _explained(error: Exception, job: Job) -> dict[str, Any]:
     if not isinstance(error, PipelineError) and (full or shutil.disk_usage(job.out_dir).free < _FULL_BELOW_BYTES):
         error = DiskFull(getattr(error, "filename", None) or str(job.out_dir))
     if isinstance(error, PipelineError):
-        return {"event": "error", "message": str(error), "exit_code": error.exit_code, "trace": None}
+        told = {"event": "error", "message": str(error), "exit_code": error.exit_code, "trace": None}
+        return {**told, "infrastructure": isinstance(error, HardwareError)}
     text = "".join(traceback.format_exception(error))
     return {"event": "error", "message": f"{type(error).__name__}: {error}", "exit_code": 1, "trace": text}
 

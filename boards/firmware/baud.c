@@ -33,8 +33,13 @@ uint32_t baud_now(void)
 
 void baud_request(uint32_t baud)
 {
-    confirmed = current; /* the host has spoken to us at this rate */
+    baud_confirm(); /* the host has asked at this rate */
     requested = baud == current ? 0u : baud;
+}
+
+void baud_confirm(void)
+{
+    confirmed = current;
 }
 
 void baud_change(void)

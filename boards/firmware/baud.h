@@ -2,10 +2,10 @@
  *
  *     host, old rate    baud 921600%
  *     device            m-baud-[921600], m-ready; when they have left, the new rate
- *     host, new rate    baud 921600%                within BAUD_CONFIRM_S
- *     device            m-baud-[921600], m-ready; the rate stays
+ *     host, new rate    baud ok%                    within BAUD_CONFIRM_S
+ *     device            m-ready; the rate stays
  *
- * Without the second command the device goes back to the old rate, silently. A reset returns to the first rate.
+ * Without the confirmation the device goes back to the old rate, silently. A reset returns to the first rate.
  */
 #ifndef BAUD_H
 #define BAUD_H
@@ -25,8 +25,11 @@ void baud_start(void);
 
 uint32_t baud_now(void);
 
-/* Ask for a rate that board_can_baud(); the rate in use is thereby confirmed if it is this one. */
+/* Ask for a rate that board_can_baud(). */
 void baud_request(uint32_t baud);
+
+/* The host has spoken at the rate in use. */
+void baud_confirm(void);
 
 /* After `m-ready`: change over if that was requested. */
 void baud_change(void);

@@ -7,4 +7,13 @@
 
 uint32_t crc32(const uint8_t *bytes, size_t count);
 
+/* The same, byte by byte: crc32_end(crc32_add(... crc32_add(CRC32_START, first) ..., last)). */
+#define CRC32_START 0xFFFFFFFFu
+uint32_t crc32_add(uint32_t state, uint8_t byte);
+
+static inline uint32_t crc32_end(uint32_t state)
+{
+    return ~state;
+}
+
 #endif

@@ -1,5 +1,7 @@
 #include "prof.h"
 
+#include <stddef.h>
+
 #include "board.h"
 
 volatile uint32_t prof_stamp[PROF_MARKS];
@@ -7,10 +9,23 @@ bool prof_timing;
 
 static uint64_t recorded[PROF_MARKS];
 static uint64_t mark_ticks; /* what one mark costs, measured on an empty operator */
+static void (*observer)(void);
+static uint32_t observed_mark;
 
 void prof_record(uint32_t mark)
 {
-    recorded[mark] = board_ticks();
+    if (observer == NULL) {
+        recorded[mark] = board_ticks();
+    } else if (mark == observed_mark) {
+        observer();
+    }
+}
+
+void prof_observe(uint32_t index, void (*observe)(void))
+{
+    observer = observe;
+    observed_mark = PROF_FIRST_OP + index;
+    prof_timing = true;
 }
 
 void prof_start(void)
@@ -28,6 +43,7 @@ void prof_start(void)
 void prof_stop(void)
 {
     prof_timing = false;
+    observer = NULL;
 }
 
 static uint64_t ticks_after(uint32_t mark)

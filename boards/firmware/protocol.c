@@ -13,7 +13,9 @@
 #include "input.h"
 #include "model.h"
 #include "prof.h"
+#include "reply_check.h"
 #include "ring.h"
+#include "tensor.h"
 #include "text.h"
 
 #if MODEL_FRONT_END
@@ -224,6 +226,10 @@ static void run_clock(const struct words *words)
 static void run_baud(const struct words *words)
 {
     uint32_t baud = baud_now();
+    if (words->count > 1u && strcmp(words->at[1], "ok") == 0) {
+        baud_confirm();
+        return;
+    }
     if (words->count > 1u) {
         if (!command_decimal(words->at[1], &baud) || !board_can_baud(baud)) {
             command_put_error("Baud rate refused: ", words->at[1]);
@@ -251,10 +257,12 @@ static void run_reset(const struct words *words)
 }
 
 static const struct command COMMANDS[] = {
-    {"name", 1, run_name},     {"profile", 1, run_profile}, {"timestamp", 1, run_timestamp}, {"db", 3, run_db},
-    {"infer", 3, run_infer},   {"results", 1, run_results}, {"build", 1, run_build},         {"crc", 1, run_crc},
-    {"output", 1, run_output}, {"layers", 1, run_layers},   {"memory", 1, run_memory},       {"clock", 1, run_clock},
-    {"baud", 2, run_baud},     {"errors", 1, run_errors},   {"reset", 1, run_reset},
+    {"name", 1, run_name},     {"profile", 1, run_profile},   {"timestamp", 1, run_timestamp},
+    {"db", 3, run_db},         {"infer", 3, run_infer},       {"results", 1, run_results},
+    {"build", 1, run_build},   {"crc", 1, run_crc},           {"output", 1, run_output},
+    {"layers", 1, run_layers}, {"memory", 1, run_memory},     {"clock", 1, run_clock},
+    {"baud", 2, run_baud},     {"errors", 1, run_errors},     {"reset", 1, run_reset},
+    {"tensor", 3, tensor_run}, {"check", 1, reply_check_run},
 };
 
 /* Split in place at spaces; words beyond COMMAND_MAX_WORDS are dropped, the count tells that there were too many. */
@@ -364,6 +372,7 @@ void protocol_receive(uint16_t received)
     const uint32_t limit = most_characters();
     const bool damaged = line_damaged;
     protocol_forget_line();
+    reply_check_start(line, characters);
     if (damaged) {
         put_damaged();
     } else if (characters > limit) {

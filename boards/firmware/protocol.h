@@ -12,8 +12,10 @@
  *                                                m-layer-[front_end,ticks] comes first
  *     memory      m-memory-[stack high water,stack,arena]    bytes
  *     clock       m-clock-[hertz]
- *     baud [N]    m-baud-[rate]                  another serial rate, to be confirmed (baud.h)
+ *     baud [N]    m-baud-[rate]                  another serial rate, to be confirmed with `baud ok` (baud.h)
  *     errors      m-errors-[bytes]               damaged or lost on their way here since start
+ *     check       m-check-[8 hex digits]         CRC-32 of the reply before it (reply_check.h)
+ *     tensor N    m-tensor-[N,bytes,CRC-32]      of the output of operator N (tensor.h)
  *     (audio/commands.h: those of a firmware with a front end)
  *     reset       starts again; `m-ready` is the one that ends the boot messages
  *

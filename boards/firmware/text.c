@@ -3,13 +3,20 @@
 #include <stdbool.h>
 
 #include "board.h"
+#include "reply_check.h"
 
 static const char DIGITS[] = "0123456789abcdef";
+
+static void put(char character)
+{
+    board_put((uint8_t)character);
+    reply_check_add((uint8_t)character);
+}
 
 void text_put(const char *string)
 {
     while (*string != '\0') {
-        board_put((uint8_t)*string++);
+        put(*string++);
     }
 }
 
@@ -27,8 +34,8 @@ void text_put_decimal(uint64_t value)
 
 void text_put_hex8(uint8_t value)
 {
-    board_put((uint8_t)DIGITS[value >> 4]);
-    board_put((uint8_t)DIGITS[value & 15u]);
+    put(DIGITS[value >> 4]);
+    put(DIGITS[value & 15u]);
 }
 
 void text_put_hex32(uint32_t value)
@@ -49,12 +56,12 @@ void text_put_milli(int32_t value, int64_t unit_q32)
         milli++;
     }
     if (product < 0 && milli != 0u) {
-        board_put('-');
+        put('-');
     }
     text_put_decimal(milli / 1000u);
     const uint32_t places = (uint32_t)(milli % 1000u);
-    board_put('.');
-    board_put((uint8_t)DIGITS[places / 100u]);
-    board_put((uint8_t)DIGITS[places / 10u % 10u]);
-    board_put((uint8_t)DIGITS[places % 10u]);
+    put('.');
+    put(DIGITS[places / 100u]);
+    put(DIGITS[places / 10u % 10u]);
+    put(DIGITS[places % 10u]);
 }

@@ -89,6 +89,10 @@ class Instrument(ABC):
         self._capture: Capture | None = None
         self._running = False
 
+    def interval_for(self, duration_s: float) -> float:
+        """The shortest sample interval at which a capture of this duration fits."""
+        return max(self.description.min_interval_s, duration_s / self.description.max_samples)
+
     def arm(self, capture: Capture) -> None:
         """Prepare for one capture; with an edge trigger the instrument waits from here on."""
         self._refuse(capture)

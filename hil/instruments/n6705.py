@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from math import ceil
 
 import numpy as np
 
@@ -29,6 +30,7 @@ from pipeline.errors import InstrumentError
 
 N6781A_RANGES = (Range(0.1, 0.00025, 10e-6), Range(3.0, 0.0003, 250e-6))
 SCOPE_SAMPLES = 262_144
+SCOPE_GRID_S = 20.48e-6  # intervals are multiples of it
 ELOG_PERIOD_S = 204.8e-6  # least for two parameters
 ELOG_BUFFER_S = 20.0
 _MAX_SAMPLES = 20_000_000  # of the data log: more than an hour, and 320 MB in the host
@@ -80,6 +82,10 @@ class N6705(Instrument):
         )
         self._range = self.description.range_for(self._wiring.max_current_a)
         self._interval_s, self._points, self._first = 0.0, 0, 0
+
+    def interval_for(self, duration_s: float) -> float:
+        """On the scope's grid: only the scope sees edges."""
+        return SCOPE_GRID_S * max(1, ceil(duration_s / (SCOPE_GRID_S * SCOPE_SAMPLES)))
 
     def _uses_scope(self, capture: Capture) -> bool:
         return capture.samples <= SCOPE_SAMPLES

@@ -62,7 +62,7 @@ class Twin:
         self._arguments = ("-icount", f"shift={ICOUNT_SHIFT}", *arguments) if counting else tuple(arguments)
         self._process: subprocess.Popen[bytes] | None = None
         self._log: IO[bytes] | None = None
-        self._probe_port = 0
+        self._probe_port = self.console_port = 0
         self._objects: Mapping[str, Symbol] | None = None  # read when first wanted
         self.link: DeviceLink
 
@@ -75,7 +75,7 @@ class Twin:
         self._log = tempfile.TemporaryFile()
         try:
             with _listener() as listener, _listener() as probe:
-                port, self._probe_port = (each.getsockname()[1] for each in (listener, probe))
+                self.console_port, self._probe_port = (each.getsockname()[1] for each in (listener, probe))
                 argv = self._argv(program, listener.fileno(), probe.fileno())
                 self._process = subprocess.Popen(
                     argv,
@@ -87,7 +87,7 @@ class Twin:
                     preexec_fn=_die_with_parent(),
                 )
             self.link = DeviceLink.open(
-                f"socket://127.0.0.1:{port}", name=self._name, nudge=self._wake, place=self.place
+                f"socket://127.0.0.1:{self.console_port}", name=self._name, nudge=self.wake, place=self.place
             )
             self.link.await_boot(min(_BOOT_S, self._sync_s))
             self.link.sync(self._sync_s)
@@ -126,10 +126,18 @@ class Twin:
     def is_running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """Let QEMU look at its sockets."""
+        self._monitor("")
+
+    def press_reset(self) -> None:
+        """Like the button on a board."""
+        self._monitor("system_reset")
+
+    def _monitor(self, command: str) -> None:
         if self._process is not None and self._process.stdin is not None:
             with contextlib.suppress(OSError):  # QEMU is gone: the link will say so
-                self._process.stdin.write(b"\n")
+                self._process.stdin.write(f"{command}\n".encode("ascii"))
 
     def place(self, name: str, data: bytes) -> bool:
         """Write into a named object of the image while the machine stands still; False if it has none of that size."""

@@ -45,7 +45,7 @@ def write_sources(
     *,
     sent_as_uint8: bool = False,
 ) -> None:
-    """model.c and model.h, model.S where there is generated assembly, front_end.c and .h where there is a front end."""
+    """model.c, model.h; model.S with generated assembly, front_end.c and .h with a front end."""
     folder.mkdir(parents=True, exist_ok=True)
     kind = front_end.kind if front_end else "none"
     (folder / "model.h").write_text(model_header(model, name, kind, placement, sent_as_uint8=sent_as_uint8))

@@ -136,9 +136,9 @@ void model_invoke(void);
 
 
 def model_source(model: CompiledModel, placement: Placement, *, marks: bool = True) -> str:
-    """model.c; with `marks`, the profiler's stand between the ops."""
+    """model.c; with `marks`, the profiler's stand between the ops, and each op's output can be found."""
     headers = {call.header for call in model.calls if call.header} | {"model.h", "placement.h"}
-    headers |= {"prof.h"} if marks else set()
+    headers |= {"prof.h", "tensor.h"} if marks else set()
     return "\n".join(
         [
             f"/* {_MADE_BY} */",
@@ -155,6 +155,7 @@ def model_source(model: CompiledModel, placement: Placement, *, marks: bool = Tr
             *(["    prof_mark(MODEL_OPS);"] if marks else []),
             "}",
             "",
+            *(_result_places(model, placement) if marks else []),
         ]
     )
 
@@ -174,6 +175,16 @@ def _memory(model: CompiledModel, placement: Placement) -> list[str]:
     if scratch:
         lines.append(f"static union {{\n{scratch}}} scratch {placement.scratch_macro or placement.macro};")
     return lines
+
+
+def _result_places(model: CompiledModel, placement: Placement) -> list[str]:
+    """Where each operator's output lies, for the command `tensor`."""
+    results = [op.outputs[0] for op in model.graph.ops]
+    rows = [
+        f"    {{{placement.pointer(result, model.layout.offsets)}, {model.graph.tensors[result].nbytes}u}},"
+        for result in results
+    ]
+    return ["const struct tensor_place TENSOR_PLACES[MODEL_OPS] = {", *rows, "};", ""]
 
 
 def model_assembly(model: CompiledModel) -> str:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from boards import load_board
+from boards import Board, load_board
 from hil.discovery import AttachedBoard, find_board
-from hil.flasher import Image, ToolNames, flash_image
-from hil.link import DeviceLink
+from hil.flasher import FlashPlan, Image, flash_image
+from hil.link import ENERGY_BAUD, DeviceLink
+from hil.locks import board_lock
 from hil.virtual.twin import Twin
 from pipeline.errors import HardwareError, StageError
 
@@ -20,7 +22,7 @@ class FlashProof:
 
     board: str
     source: str
-    method: str  # qemu, pyocd, openocd, drive, or unchanged when the board ran this image already
+    method: str  # qemu, pyocd, openocd, drive (perhaps 'under reset'), or unchanged when it ran this image already
     probe_serial: str  # empty on the twin
     port: str  # likewise
     build_id: str  # as answered by the running firmware
@@ -35,25 +37,51 @@ def boot_twin(image: Path, board: str, build_id: str) -> FlashProof:
     return FlashProof(board, "virtual", "qemu", "", "", answered, _sha256(image))
 
 
-def flash_board(image: Image, name: str, probe_serial: str, build_id: str) -> FlashProof:
-    """Flash the attached board, unless it runs this very image already."""
-    board = load_board(name)
-    device = find_board(name, probe_serial=probe_serial)
-    answered, method = _running_build(device, board.console.baud), "unchanged"
-    if answered != build_id:
-        method = flash_image(image, device, ToolNames(board.flashing.pyocd_target, board.flashing.openocd_config))
-        with DeviceLink.open(device.port, baud=board.console.baud, name=name) as link:
-            link.sync()
-            answered = link.build_id()
-    _same_build(name, answered, build_id)
-    return FlashProof(name, "hardware", method, device.probe_serial, device.port, answered, _sha256(image.elf))
+@dataclass(frozen=True)
+class BoardWanted:
+    """Which board, and how long to wait for another job to let go of it."""
+
+    name: str
+    probe_serial: str = ""
+    wait_s: float = 0.0
+    lock_folder: Path | None = None
+
+
+def flash_board(
+    image: Image, wanted: BoardWanted, build_id: str, devices: Iterable[AttachedBoard] | None = None
+) -> FlashProof:
+    """Flash the attached board, unless it runs this very image already; nobody else works with it meanwhile."""
+    board = load_board(wanted.name)
+    device = find_board(wanted.name, devices, wanted.probe_serial)
+    with board_lock(
+        device.probe_serial, folder=wanted.lock_folder, timeout_s=wanted.wait_s, purpose=f"flash {board.name}"
+    ):
+        answered, method = _running_build(device, board.console.baud), "unchanged"
+        if answered != build_id:
+            method = flash_image(image, device, flash_plan(board))
+            with DeviceLink.open(device.port, baud=board.console.baud, name=board.name, other_baud=ENERGY_BAUD) as link:
+                link.sync()
+                answered = link.build_id()
+    _same_build(board.name, answered, build_id)
+    return FlashProof(board.name, "hardware", method, device.probe_serial, device.port, answered, _sha256(image.elf))
+
+
+def flash_plan(board: Board) -> FlashPlan:
+    names = board.flashing
+    return FlashPlan(
+        pyocd_target=names.pyocd_target,
+        openocd_config=names.openocd_config,
+        mbed_code=board.probe.mbed_code,
+        order=names.order,
+        connect_under_reset=names.connect_under_reset,
+    )
 
 
 def _running_build(device: AttachedBoard, baud: int) -> str:
     """The build id of what runs on the board now; empty when that is something else or nothing."""
     try:
-        with DeviceLink.open(device.port, baud=baud, name=device.board) as link:
-            link.sync(timeout_s=3.0)
+        with DeviceLink.open(device.port, baud=baud, name=device.board, other_baud=ENERGY_BAUD) as link:
+            link.sync(timeout_s=4.0)  # two tries at each of two rates
             return link.build_id()
     except HardwareError:
         return ""

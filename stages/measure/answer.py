@@ -37,6 +37,9 @@ def measured(folders: Mapping[str, Path]) -> Answer:
     if tested["n"]:
         record |= {"accuracy_n": tested["n"], "accuracy_device": tested["accuracy_device"]}
         record |= {"accuracy_host": tested["accuracy_host"], "differences": tested["differences"]}
+    energy = device["energy"]
+    if energy["source"] is not None:
+        record["energy_mj" if energy["source"] == "measured" else "energy_mj_simulated"] = energy["energy_mj"]
     width = max(map(len, record))
     lines = [f"{key:<{width}}  {_shown(value)}" for key, value in record.items()]
     checked = f"{device['golden_outputs_equal']} outputs are bit-identical to TensorFlow Lite Micro's"

@@ -13,6 +13,7 @@ from hil.virtual.profiler import OpProfile
 from pipeline.stage import Target
 from stages.graph.graph import Graph
 from stages.graph.resources import op_macs
+from stages.measure.energy import EnergyResult, energy_record, window_energies_mj
 from stages.measure.session import FrontEndSeen, Seen
 
 if TYPE_CHECKING:  # they bring torch along
@@ -21,7 +22,7 @@ if TYPE_CHECKING:  # they bring torch along
 
 SAMPLE_COLUMNS = (
     *("experiment", "board", "source", "clock_hz", "runtime", "n"),
-    *("run", "instructions", "cycles", "latency_ms"),
+    *("run", "instructions", "cycles", "latency_ms", "energy_mj", "energy_mj_simulated"),
 )
 LAYER_COLUMNS = (
     *("index", "op", "name", "kernel", "macs", "instructions"),
@@ -50,11 +51,14 @@ def audio_figures(
     return FrontEndFigures(settings, audio.front_end, audio.stream, own), ops
 
 
-def write_samples(path: Path, experiment: str, target: Target, seen: Seen) -> Path:
-    """One row per timed inference."""
-    common = [experiment, target.board, target.source, seen.clock_hz, RUNTIME, len(seen.samples)]
+def write_samples(path: Path, experiment: str, target: Target, seen: Seen, energy: EnergyResult) -> Path:
+    """One row per timed inference; its energy is that of the window with the same number."""
+    n = len(seen.samples)
+    common = [experiment, target.board, target.source, seen.clock_hz, RUNTIME, n]
+    measured, simulated = (window_energies_mj(energy, source, n) for source in ("measured", "simulated"))
     rows = [
-        [*common, run, sample.instructions, sample.cycles, sample.latency_ms] for run, sample in enumerate(seen.samples)
+        [*common, run, sample.instructions, sample.cycles, sample.latency_ms, measured[run], simulated[run]]
+        for run, sample in enumerate(seen.samples)
     ]
     return _write(path, SAMPLE_COLUMNS, rows)
 
@@ -130,7 +134,8 @@ def device_record(
     board: Board,
     seen: Seen,
     profile: Sequence[OpProfile] | None,
-    front_end: FrontEndFigures | None = None,
+    front_end: FrontEndFigures | None,
+    energy: EnergyResult,
 ) -> dict[str, Any]:
     """The device as a whole; counts and cycles are the network's. None for what this source cannot tell."""
     cycles = None if profile is None else sum(op.cycles_modelled for op in profile)
@@ -150,6 +155,7 @@ def device_record(
         "cycles_zero_wait": None if profile is None else sum(op.cycles_zero_wait for op in profile),
         "latency_ms_modelled": None if cycles is None else cycles / board.clock_hz * 1e3,
         "power_w_modelled": board.power_active_w,
+        "energy": energy_record(energy),
         "qemu_version": seen.qemu_version,
         "front_end": front_end and front_end_record(front_end, board, seen.counts_instructions),
         "stream": front_end and front_end.stream and _stream_record(front_end, front_end.stream, cycles, board),

@@ -1,12 +1,13 @@
 """One session with a device: timed inferences, per-op counts, the output of every golden input, memory use.
 
 A sample on a board is one `infer 1 0`, timed by the device's own clock. On the twin it is one `layers`, whose ticks
-are instructions: `infer` tells microseconds only, which would round the exact count.
+are instructions: `infer` tells microseconds only, which would round the exact count. A board is locked for as long as
+its link is open.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +16,9 @@ from typing import Any
 import numpy as np
 
 from boards import Board
-from hil.discovery import find_board
-from hil.link import DeviceLink
+from hil.discovery import AttachedBoard, find_board
+from hil.link import ENERGY_BAUD, DeviceLink, Limits
+from hil.locks import board_lock
 from hil.replies import MemoryUse
 from hil.virtual.twin import Twin, qemu_version
 from pipeline.errors import StageError
@@ -68,19 +70,48 @@ class OpenLink:
     link: DeviceLink
     source: Source
     where: str
+    probe_serial: str = ""  # of a board
+
+
+@dataclass(frozen=True)
+class BoardAccess:
+    """How a board is reached: which job may have it, and what is attached (None: look)."""
+
+    wait_s: float = 0.0  # for another job that works with it
+    lock_folder: Path | None = None
+    devices: Sequence[AttachedBoard] | None = None
+    limits: Limits | None = None
+    baud: int | None = None  # another serial rate, if the firmware agrees
 
 
 @contextmanager
-def open_link(target: Target, board: Board, flashed: Mapping[str, Any], twin: Path) -> Iterator[OpenLink]:
-    """Connect to what the flash step left running: the board, or a new start of the twin."""
+def open_link(
+    target: Target, board: Board, flashed: Mapping[str, Any], twin: Path, access: BoardAccess | None = None
+) -> Iterator[OpenLink]:
+    """Connect to what the flash step left running: the board, which nobody else gets meanwhile, or a new twin."""
     if target.source == "virtual":
         with Twin(twin, name=f"{board.name} twin") as running:
             yield OpenLink(running.link, "virtual", f"{board.name} twin")
-    else:
-        port = find_board(board.name, probe_serial=flashed["probe_serial"]).port
-        with DeviceLink.open(port, baud=board.console.baud, name=board.name) as link:
-            link.sync()
-            yield OpenLink(link, "hardware", board.name)
+        return
+    access, serial = access or BoardAccess(), flashed["probe_serial"]
+    device = find_board(board.name, access.devices, serial)
+    with (
+        board_lock(
+            device.probe_serial, folder=access.lock_folder, timeout_s=access.wait_s, purpose=f"measure {board.name}"
+        ),
+        DeviceLink.open(
+            device.port,
+            baud=board.console.baud,
+            name=board.name,
+            limits=access.limits,
+            other_baud=ENERGY_BAUD,
+            relocate=lambda: find_board(board.name, access.devices, serial).port,
+        ) as link,
+    ):
+        link.sync()
+        if access.baud is not None:
+            link.change_baud(access.baud)
+        yield OpenLink(link, "hardware", board.name, device.probe_serial)
 
 
 def measure_device(
@@ -93,11 +124,9 @@ def measure_device(
         raise StageError(f"{device.where}: runs build {answered}, needed {build_id}; force the flash step")
     clock_hz = link.clock_hz()
     progress.start(runs + len(golden.inputs), "inference")
-    link.load(golden.inputs[0].tobytes())
-    if warmup > 0:
-        link.infer(1, warmup)
-    samples = tuple(_sample(device, clock_hz, progress) for _ in range(runs))
-    op_ticks = tuple(layer.ticks for layer in link.layers())
+    samples, op_ticks = link.on_input(
+        golden.inputs[0].tobytes(), lambda: _timed_inferences(device, clock_hz, runs, warmup, progress)
+    )
     if len(op_ticks) != ops:
         raise StageError(f"{device.where}: reports {len(op_ticks)} ops, the model has {ops}; force the firmware step")
     outputs = [_golden_output(device, golden, index, progress) for index in range(len(golden.inputs))]
@@ -106,9 +135,21 @@ def measure_device(
     return Seen(samples, op_ticks, np.stack(outputs), link.memory(), clock_hz, answered, boot_lines, version)
 
 
+def _timed_inferences(
+    device: OpenLink, clock_hz: int, runs: int, warmup: int, progress: Progress
+) -> tuple[tuple[Sample, ...], tuple[int, ...]]:
+    if warmup > 0:
+        device.link.infer(1, warmup)
+    samples = tuple(_sample(device, clock_hz, progress) for _ in range(runs))
+    return samples, tuple(layer.ticks for layer in device.link.layers())
+
+
 def _sample(device: OpenLink, clock_hz: int, progress: Progress) -> Sample:
     if device.source == "virtual":
         sample = Sample(sum(layer.ticks for layer in device.link.layers()), None, None)
+    elif not device.link.tells_time():  # in energy mode the clock is read at the marks between the ops only
+        cycles = sum(layer.ticks for layer in device.link.layers())
+        sample = Sample(None, cycles, cycles / clock_hz * 1e3)
     else:
         elapsed_us = device.link.infer(1, 0).elapsed_us
         sample = Sample(None, round(elapsed_us * clock_hz / 1e6), elapsed_us / 1e3)

@@ -3,22 +3,25 @@
 Reads   flash, twin, footprint, model (.tflite), golden (inputs and TFLM's outputs); features and dataset (.json) for
         accuracy on the device, front end and stream
 Writes  samples.csv (one row per timed inference), layers.csv (one row per op), outputs.npz, device.json,
-        accuracy_device.json
+        accuracy_device.json, power.npz (traces of the energy)
 Fails   StageError at the first output byte that differs from the golden one, at features too far from the host's, at a
         stream unlike its reference; link errors from hil
 
 On the twin instructions are counted exactly, and cycles are modelled; without a C compiler on the host their columns
-stay empty. On a board cycles and latency are measured.
+stay empty. On a board cycles and latency are measured, and energy where bench.yaml ties an instrument to it; a twin's
+energy is simulated and says so.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field
 
 from pipeline.stage import Config, Progress, Target, read_json, stage, write_json
+from pipeline.units import Seconds
 
 
 class MeasureConfig(Config):
@@ -28,6 +31,11 @@ class MeasureConfig(Config):
     warmup: int = Field(default=3, ge=0)  # inferences before the first sample: caches and branch predictors settle
     accuracy_inputs: int = Field(default=0, ge=0)  # test inputs for accuracy on the device: 60 ms each on a twin
     stream_words: int = Field(default=20, ge=0, le=1000)  # of a kws_stream firmware: a minute, three seconds a word
+    # auto: by the instrument that bench.yaml ties to the board, simulated beside a twin; required: an error without it
+    energy: Literal["auto", "required", "off"] = "auto"
+    bench: Path = Path("bench.yaml")  # seen from where the command runs; it need not exist
+    baud: int | None = Field(default=None, ge=9600)  # a faster serial rate for a board, where its firmware agrees
+    lock_wait: Seconds = 600.0  # for another job that works with the board or the instrument
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,12 +45,13 @@ class Measured:
     outputs: Path  # outputs.npz: inputs, outputs
     device: Path  # device.json
     device_accuracy: Path  # accuracy_device.json
+    power: Path  # power.npz
 
 
 @stage(
     "measure",
     touches_hardware=True,
-    packages=("pyserial", "numpy", "capstone", "pyelftools", "tflite-micro", "torch"),
+    packages=("pyserial", "numpy", "capstone", "pyelftools", "tflite-micro", "torch", "pyvisa", "pyvisa-py"),
     twin_programs=("qemu-system-arm",),
     # gcc builds the profiler: without it there are instructions but no modelled cycles. espeak-ng speaks for streams.
     optional_programs=("gcc", "espeak-ng"),
@@ -67,19 +76,22 @@ def run(
     from stages.graph.simplify import simplify
     from stages.graph.tflite_reader import read_tflite
     from stages.measure.accuracy import NOT_MEASURED, choose_inputs, measure_accuracy
+    from stages.measure.energy import measure_energy, write_power
     from stages.measure.golden import read_golden, write_outputs
     from stages.measure.modelled import profile_network
     from stages.measure.rows import audio_figures, device_record, write_layers, write_samples
-    from stages.measure.session import measure_device, open_link
+    from stages.measure.session import BoardAccess, measure_device, open_link
     from stages.measure.stack_check import check_stack
 
     board, built, flashed = load_board(target.board), read_json(footprint), read_json(flash)
     expected, graph = read_golden(golden), read_tflite(model)
     on_device = simplify(graph).graph  # what firmware compiled
     accuracy, audio = NOT_MEASURED, None
-    with open_link(target, board, flashed, twin) as link:
+    access = BoardAccess(wait_s=config.lock_wait, baud=config.baud)
+    with open_link(target, board, flashed, twin, access) as link:
         ops, build_id = len(on_device.ops), flashed["build_id"]
         seen = measure_device(link, expected, ops, build_id, config.runs, config.warmup, progress)
+        check_stack(seen.memory.stack_high_water_bytes, built, target.source)
         if config.accuracy_inputs:
             chosen = choose_inputs(features, graph, config.accuracy_inputs)
             accuracy = measure_accuracy(link.link, model.read_bytes(), graph, chosen, progress)
@@ -88,14 +100,17 @@ def run(
 
             settings = {} if dataset is None else read_json(dataset)
             audio = measure_audio(link, built["front_end"], settings, model, graph, config.stream_words, progress)
-    check_stack(seen.memory.stack_high_water_bytes, built, target.source)
-    clip = None if audio is None else audio.clip.tobytes()
-    profile = profile_network(twin, expected.inputs[0].tobytes(), board, clip) if target.source == "virtual" else None
-    front_end, per_op = audio_figures(built["front_end"], audio, profile)
+        clip = None if audio is None else audio.clip.tobytes()
+        first_input = expected.inputs[0].tobytes()
+        profile = profile_network(twin, first_input, board, clip) if target.source == "virtual" else None
+        front_end, per_op = audio_figures(built["front_end"], audio, profile)
+        link.link.load(first_input)
+        energy = measure_energy(link, board, seen, per_op, config.bench, config.energy, config.lock_wait)
     return Measured(
-        samples=write_samples(out_dir / "samples.csv", experiment, target, seen),
+        samples=write_samples(out_dir / "samples.csv", experiment, target, seen, energy),
         device_layers=write_layers(out_dir / "layers.csv", on_device, built["ops"], seen, per_op, front_end),
         outputs=write_outputs(out_dir / "outputs.npz", expected.inputs, seen.outputs),
-        device=write_json(out_dir / "device.json", device_record(target, board, seen, per_op, front_end)),
+        device=write_json(out_dir / "device.json", device_record(target, board, seen, per_op, front_end, energy)),
         device_accuracy=write_json(out_dir / "accuracy_device.json", accuracy),
+        power=write_power(out_dir / "power.npz", energy),
     )

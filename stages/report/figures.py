@@ -78,6 +78,9 @@ class BoardFigures:
     power_w_modelled: float
     energy_mj_modelled: float | None
     lines: tuple[str, ...]  # what else it showed
+    energy_mj: Spread | None  # by an instrument
+    energy_mj_simulated: Spread | None  # by the simulated instrument of a twin
+    energy: Mapping[str, Any]  # how it was found, with its uncertainty: as in device.json
 
 
 def network_figures(
@@ -122,6 +125,9 @@ def board_figures(name: str, footprint: Path, samples: Path, device: Path, devic
         power_w_modelled=power_w,
         energy_mj_modelled=None if latency_ms_modelled is None else power_w * latency_ms_modelled,
         lines=tuple(device_lines(told, tested)),
+        energy_mj=spread_of(rows, "energy_mj"),
+        energy_mj_simulated=spread_of(rows, "energy_mj_simulated"),
+        energy=_value(told, "energy", device),
     )
 
 

@@ -9,6 +9,11 @@ from pathlib import Path
 from stages.report.figures import BoardFigures, NetworkFigures, Spread, read_rows
 
 Row = dict[str, object]
+_ENERGY_HOW = ("instrument", "inferences_per_window", "sample_interval_us")
+_ENERGY_PARTS = (
+    *("idle_mw", "idle_mw_2sigma", "above_idle_mj", "uncertainty_mj", "uncertainty_spread_mj"),
+    *("uncertainty_noise_mj", "uncertainty_sampling_mj", "uncertainty_time_base_mj", "uncertainty_range_mj"),
+)
 
 
 def summary_rows(network: NetworkFigures, boards: Sequence[BoardFigures]) -> Iterator[Row]:
@@ -34,7 +39,7 @@ def summary_rows(network: NetworkFigures, boards: Sequence[BoardFigures]) -> Ite
             "latency_ms_modelled": figures.latency_ms_modelled,
             **_spread("latency_ms", figures.latency_ms),
             "energy_mj_modelled": figures.energy_mj_modelled,
-            **_spread("energy_mj", None),  # no instrument yet
+            **_spread("energy_mj", figures.energy_mj),
             "fits": network.within_budget and figures.fits_memory,
         }
 
@@ -54,14 +59,21 @@ def latency_rows(network: NetworkFigures, boards: Sequence[BoardFigures]) -> Ite
 
 
 def energy_rows(network: NetworkFigures, boards: Sequence[BoardFigures]) -> Iterator[Row]:
-    """What an inference costs, one row per board; modelled only, until an instrument is attached."""
+    """What an inference costs, one row per board: modelled, measured by an instrument, simulated beside a twin."""
     for figures in boards:
         yield {
             **_identity(network, figures),
             "power_w_modelled": figures.power_w_modelled,
             "latency_ms_modelled": figures.latency_ms_modelled,
             "energy_mj_modelled": figures.energy_mj_modelled,
-            **_spread("energy_mj", None),
+            **_spread("energy_mj", figures.energy_mj),
+            **_spread("energy_mj_simulated", figures.energy_mj_simulated),
+            **{key: figures.energy.get(key) for key in _ENERGY_HOW},
+            **{
+                f"{key}{suffix}": figures.energy.get(key) if figures.energy["source"] == source else None
+                for source, suffix in (("measured", ""), ("simulated", "_simulated"))
+                for key in _ENERGY_PARTS
+            },
         }
 
 

@@ -86,10 +86,19 @@ def _notes(boards: Sequence[BoardFigures]) -> list[str]:
         notes.append(
             "cycles are not modelled: the profiler needs a C compiler (apt-get install gcc, then --force measure)."
         )
+    notes += [_energy_note(figures) for figures in boards if figures.energy["source"] is not None]
     if not all(figures.fits_memory for figures in boards):
         names = ", ".join(figures.board for figures in boards if not figures.fits_memory)
         notes.append(f"the image does not fit the memory of: {names}.")
     return notes
+
+
+def _energy_note(figures: BoardFigures) -> str:
+    energy = figures.energy
+    idle = "" if energy["idle_mw"] is None else f", idle {energy['idle_mw']:.1f} mW"
+    doubt = "" if energy["source"] == "measured" else " (no board was measured)"
+    amount = f"{energy['energy_mj']:.4g} ± {energy['uncertainty_mj']:.2g} mJ an inference"
+    return f"{figures.board}: energy {energy['source']}{doubt}, {amount}, n {energy['n']}{idle}; {energy['instrument']}"
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -22,7 +22,20 @@ KNOWN = (
         "infer",
         "results",
     ),
-    *("crc", "output", "layers", "memory", "clock", "build", "errors", "baud", "baud 921600", "baud 115200", "db"),
+    *(
+        "crc",
+        "output",
+        "layers",
+        "memory",
+        "clock",
+        "build",
+        "errors",
+        "baud",
+        "baud 921600",
+        "baud 115200",
+        "baud ok",
+        "db",
+    ),
     *("db load 189", "db load 190", "db place 16", "db place 189", "db place 190", "db load", "db load 0", "", " "),
 )
 AUDIO = ("audio load 64", "audio load 32000", "audio load 32001", "audio place 640", "audio crc", "audio", "stream", "")

@@ -39,7 +39,7 @@ IDENTITIES = {
 
 
 def test_probes_are_named_by_what_their_drive_says() -> None:
-    found = attached_devices(lambda: PORTS, lambda: IDENTITIES)
+    found = attached_devices(lambda: PORTS, lambda: IDENTITIES, dict)
     assert [(device.board, device.probe_serial, device.port) for device in found] == [
         ("", "0036001B", "/dev/ttyACM3"),
         ("nucleo_f767zi", "066aff01", "/dev/ttyACM0"),

@@ -18,11 +18,10 @@ from stages.firmware.image import write_sources
 from stages.firmware.model_source import CompiledModel
 from stages.firmware.placement import Placement
 from stages.firmware.toolchain import Toolchain
-from stages.graph.graph import Op
 
 FIRMWARE = BOARDS_FOLDER / "firmware"
 VIRTUAL = BOARDS_FOLDER / "virtual"
-_RENAMED = ("model_input", "model_output", "model_invoke")
+_RENAMED = ("model_input", "model_output", "model_invoke", "TENSOR_PLACES")
 _DEFINES = {"BOARD_NAME": '"twin"', "BOARD_CLOCK_HZ": "1u"}
 
 _MAIN = """
@@ -36,18 +35,17 @@ volatile uint32_t prof_stamp[{marks}];
 bool prof_timing;
 void prof_record(uint32_t index);
 
-struct tensor {{
-    uint32_t offset, bytes;
-    bool is_output;
+struct place {{ /* as in tensor.h */
+    const int8_t *first;
+    uint32_t bytes;
 }};
 
 {declarations}
 static const struct {{
-    uint32_t input_bytes, input_offset;
+    uint32_t input_bytes;
     const int8_t *inputs;
-    const struct tensor *results; /* of each operator */
+    const struct place *results; /* of each operator */
     int8_t *(*input)(void);
-    const int8_t *(*output)(void);
     void (*invoke)(void);
 }} models[] = {{ {rows} }};
 
@@ -59,11 +57,9 @@ void prof_record(uint32_t index)
     if (index == 0) {{
         return;
     }}
-    const struct tensor *result = &models[model].results[index - 1];
-    const int8_t *arena = models[model].input() - models[model].input_offset;
-    const int8_t *bytes = result->is_output ? models[model].output() : arena + result->offset;
+    const struct place *result = &models[model].results[index - 1];
     for (uint32_t byte = 0; byte < result->bytes; byte++) {{
-        board_put((uint8_t)bytes[byte]);
+        board_put((uint8_t)result->first[byte]);
     }}
 }}
 
@@ -102,10 +98,7 @@ def twin_tensors(
     folder: Path,
     placements: Sequence[Placement] | None = None,
 ) -> list[dict[int, np.ndarray]]:
-    """The result of every op of each network, read from the arena right after it was written; one row per input.
-
-    Of a network whose arena is in two parts, only its output.
-    """
+    """The result of every op of each network, read from the arena right after it was written; one row per input."""
     placements = placements or [Placement(region="dtcm", macro="PLACE_FAST")] * len(models)
     tools = Toolchain(optimise="O2", path_names={})
     objects: list[Path] = []
@@ -117,12 +110,10 @@ def twin_tensors(
         renames = {name: f"m{index}_{name}" for name in _RENAMED}
         sources = [generated / "model.c"]
         objects += tools.compile_all(sources, [FIRMWARE, generated], renames, folder / f"object_{index}")
-        i, o, invoke = renames.values()
-        declarations.append(f"int8_t *{i}(void);\nconst int8_t *{o}(void);\nvoid {invoke}(void);")
-        declarations.append(_results(model, f"results_{index}", placements[index]))
+        i, _, invoke, places = renames.values()
+        declarations.append(f"int8_t *{i}(void);\nvoid {invoke}(void);\nextern const struct place {places}[];")
         declarations.append(c_array("int8_t", f"inputs_{index}", values, f"inputs of network {index}"))
-        offset = model.layout.offsets[model.graph.inputs[0]]
-        rows.append(f"{{{model.input.nbytes}, {offset}, inputs_{index}, results_{index}, {i}, {o}, {invoke}}}")
+        rows.append(f"{{{model.input.nbytes}, inputs_{index}, {places}, {i}, {invoke}}}")
     marks = 1 + max(len(model.graph.ops) for model in models)
     (folder / "main.c").write_text(
         _MAIN.format(
@@ -134,7 +125,7 @@ def twin_tensors(
     sources += [*sorted((FIRMWARE / "kernels").glob("*.c")), VIRTUAL / "board.c", folder / "main.c"]
     objects += tools.compile_all([*sources, folder / "assembly.S"], [FIRMWARE], _DEFINES, folder / "objects")
     image = tools.link(objects, [VIRTUAL / "memory.ld", FIRMWARE / "sections.ld"], folder / "models.elf")
-    return _split(_uart_bytes(image, folder / "uart"), models, placements, len(inputs[0]))
+    return _split(_uart_bytes(image, folder / "uart"), models, len(inputs[0]))
 
 
 def _uart_bytes(image: Path, log: Path) -> bytes:
@@ -145,29 +136,10 @@ def _uart_bytes(image: Path, log: Path) -> bytes:
     return log.read_bytes()
 
 
-def _results(model: CompiledModel, name: str, placement: Placement) -> str:
-    places = (
-        f"{{{model.layout.offsets[op.outputs[0]]}, {_sent_bytes(model, op, placement)}, {_is_output(model, op)}}}"
-        for op in model.graph.ops
-    )
-    return f"static const struct tensor {name}[] = {{{', '.join(places)}}};"
-
-
-def _is_output(model: CompiledModel, op: Op) -> int:
-    return int(op.outputs[0] == model.graph.outputs[0])
-
-
-def _sent_bytes(model: CompiledModel, op: Op, placement: Placement) -> int:
-    is_known = placement.spill is None or _is_output(model, op)
-    return model.graph.tensors[op.outputs[0]].nbytes if is_known else 0
-
-
-def _split(
-    sent: bytes, models: Sequence[CompiledModel], placements: Sequence[Placement], inputs_each: int
-) -> list[dict[int, np.ndarray]]:
+def _split(sent: bytes, models: Sequence[CompiledModel], inputs_each: int) -> list[dict[int, np.ndarray]]:
     values, found = np.frombuffer(sent, np.int8), []
-    for model, placement in zip(models, placements, strict=True):
-        sizes = [_sent_bytes(model, op, placement) for op in model.graph.ops]
+    for model in models:
+        sizes = [model.graph.tensors[op.outputs[0]].nbytes for op in model.graph.ops]
         count = inputs_each * sum(sizes)
         assert len(values) >= count, sent[-300:]
         columns = np.split(values[:count].reshape(inputs_each, -1), np.cumsum(sizes)[:-1], axis=1)

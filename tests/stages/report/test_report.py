@@ -40,6 +40,21 @@ def put_rows(path: Path, rows: list[dict[str, object]]) -> Path:
     return path
 
 
+def energy(source: str, energy_mj: float) -> dict[str, object]:
+    """As the measure step tells it."""
+    parts = ("uncertainty_mj", "uncertainty_spread_mj", "uncertainty_noise_mj", "uncertainty_sampling_mj")
+    uncertainty = dict.fromkeys((*parts, "uncertainty_time_base_mj", "uncertainty_range_mj"), 0.25)
+    how = {
+        "source": source,
+        "instrument": "N6705C MY1",
+        "n": 3,
+        "inferences_per_window": 4,
+        "sample_interval_us": 20.48,
+    }
+    idle = {"idle_mw": 450.0, "idle_mw_2sigma": 1.5, "above_idle_mj": energy_mj / 2}
+    return {**how, **idle, **uncertainty, "energy_mj": energy_mj}
+
+
 def make_report(
     tmp_path: Path, plan: dict[str, int] = PLAN, flash_used: int = 80000, budget: BudgetConfig = BUDGET
 ) -> Report:
@@ -66,6 +81,7 @@ def make_report(
         "clock_hz": 216_000_000,
         "cycles_modelled": 4_320_000,
         "cycles_zero_wait": 4_000_000,
+        "energy": energy("simulated", 18.5),
     }
     of_board = {
         "board": BOARD,
@@ -76,10 +92,18 @@ def make_report(
         "clock_hz": 480_000_000,
         "cycles_modelled": None,
         "cycles_zero_wait": None,
+        "energy": energy("measured", 12.5),
     }
     common = {"runtime": "aot"}
-    twin_rows = [{**common, "instructions": 5_000_000, "latency_ms": ""} for _ in range(2)]
-    board_rows = [{**common, "instructions": "", "latency_ms": latency} for latency in LATENCIES_MS]
+    of_energy = {"energy_mj": "", "energy_mj_simulated": ""}
+    twin_rows = [
+        {**common, **of_energy, "instructions": 5_000_000, "latency_ms": "", "energy_mj_simulated": energy_mj}
+        for energy_mj in (18.0, 19.0)
+    ]
+    board_rows = [
+        {**common, **of_energy, "instructions": "", "latency_ms": latency, "energy_mj": latency + 1.5}
+        for latency in LATENCIES_MS
+    ]
     layer = {"index": 0, "op": "CONV_2D", "name": "a,<b>", "instructions": 17, "cycles_modelled": "", "cycles": ""}
     out_dir = tmp_path / "out"
     out_dir.mkdir()
@@ -144,6 +168,24 @@ def test_hardware_row_has_mean_and_two_sigma_and_nothing_modelled(tmp_path: Path
     assert (row["source"], row["n"], row["latency_ms"], row["latency_ms_2sigma"]) == ("hardware", "3", "11", "2")
     for absent in ("instructions", "cycles_modelled", "cycles_zero_wait", "latency_ms_modelled", "energy_mj_modelled"):
         assert row[absent] == ""
+
+
+def test_measured_and_simulated_energy_never_share_a_column(tmp_path: Path) -> None:
+    report = make_report(tmp_path)
+    assert (rows_of(report.summary)[BOARD]["energy_mj"], rows_of(report.summary)[BOARD]["energy_mj_2sigma"]) == (
+        "12.5",
+        "2",
+    )
+    rows = rows_of(report.energy)
+    for board, own, other in ((BOARD, "", "_simulated"), (TWIN, "_simulated", "")):
+        row = rows[board]
+        assert float(row[f"energy_mj{own}"]) == {BOARD: 12.5, TWIN: 18.5}[board]
+        assert (row[f"idle_mw{own}"], row[f"uncertainty_range_mj{own}"]) == ("450", "0.25")
+        for column in ("energy_mj", "idle_mw", "idle_mw_2sigma", "uncertainty_mj", "uncertainty_noise_mj"):
+            assert row[f"{column}{other}"] == ""
+    text = report.table.read_text()
+    assert f"{TWIN}: energy simulated (no board was measured), 18.5 ± 0.25 mJ an inference, n 3, idle 450.0 mW" in text
+    assert f"{BOARD}: energy measured, 12.5 ± 0.25 mJ" in text
 
 
 def test_two_sigma_is_that_of_the_definition() -> None:

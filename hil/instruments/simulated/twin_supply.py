@@ -1,0 +1,58 @@
+"""The supply of a twin: a simulated N6705 whose power follows what the twin executes.
+
+The twin counts instructions for each op of each inference; the cycle model's cycles per instruction and the board's
+clock turn them into time, and the board's typical power into watts. Nobody has measured a board's idle power here: it
+is assumed to be half of that of an inference, so that idle time shows in a trace at all. Whatever comes out is a
+simulation and must be labelled so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from hil.instruments.instrument import Instrument
+from hil.instruments.simulated.timeline import Board, Fault, Timeline
+from hil.instruments.simulated.virtual_meter import virtual_meter
+
+IDLE_SHARE_ASSUMED = 0.5
+NOISE_A = 1e-3  # of one sample, about that of the instrument's 3 A range
+_IDLE_S = 0.1
+_START = Timeline.steps([(1.0, 0.0)])
+
+
+@dataclass(frozen=True)
+class TwinPower:
+    """What turns executed instructions into a power trace."""
+
+    clock_hz: int
+    active_w: float
+    cycles_per_instruction: tuple[float, ...]  # by op
+
+
+class TwinSupply:
+    """`executed` tells it what the twin has just run; the meter shows that."""
+
+    def __init__(self, power: TwinPower, board: Board) -> None:
+        self._power, self._board = power, board
+
+    def executed(self, op_instructions: Sequence[int], times: int) -> None:
+        """`times` inferences of so many instructions each, between two edges."""
+        per_instruction = self._power.cycles_per_instruction
+        run = [
+            (ticks * cycles / self._power.clock_hz, self._power.active_w)
+            for ticks, cycles in zip(op_instructions, per_instruction, strict=True)
+            if ticks * cycles > 0
+        ]
+        idle_w = IDLE_SHARE_ASSUMED * self._power.active_w
+        self._board.timeline = Timeline.of_runs(run * times, runs=1, idle_s=_IDLE_S, idle_w=idle_w)
+        self._board.seed += 1  # every capture has noise of its own
+
+
+@contextmanager
+def twin_meter(power: TwinPower, faults: Sequence[Fault] = ()) -> Iterator[tuple[Instrument, TwinSupply]]:
+    """An open instrument, and what tells it what the twin does."""
+    board = Board(_START, noise_a=NOISE_A, faults=list(faults))
+    with virtual_meter(board) as meter:
+        yield meter, TwinSupply(power, board)
