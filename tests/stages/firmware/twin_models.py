@@ -22,7 +22,7 @@ from stages.firmware.toolchain import Toolchain
 FIRMWARE = BOARDS_FOLDER / "firmware"
 VIRTUAL = BOARDS_FOLDER / "virtual"
 _RENAMED = ("model_input", "model_output", "model_invoke", "TENSOR_PLACES")
-_DEFINES = {"BOARD_NAME": '"twin"', "BOARD_CLOCK_HZ": "1u"}
+_DEFINES = {"BOARD_NAME": '"twin"', "BOARD_CLOCK_HZ": "1u", "BOARD_BAUD": "115200u", "BOARD_MEASURES_ENERGY": "0"}
 
 _MAIN = """
 #include <stdbool.h>
@@ -71,6 +71,7 @@ int main(void)
             memcpy(models[model].input(), &models[model].inputs[i * models[model].input_bytes],
                    models[model].input_bytes);
             models[model].invoke();
+            board_alive();
         }}
     }}
     register uint32_t operation __asm("r0") = 0x18; /* semihosting: SYS_EXIT */
@@ -121,8 +122,11 @@ def twin_tensors(
         )
     )
     (folder / "assembly.S").write_text(".syntax unified\n.thumb\n.cpu cortex-m7\n" + "\n".join(assembly.values()))
-    sources = [FIRMWARE / f"{name}.c" for name in ("start", "fault", "text")]
-    sources += [*sorted((FIRMWARE / "kernels").glob("*.c")), VIRTUAL / "board.c", folder / "main.c"]
+    sources = [
+        FIRMWARE / f"{name}.c"
+        for name in ("start", "fault", "text", "baud", "crc32", "mpu", "reply_check", "ring", "ticks")
+    ]
+    sources += [*sorted((FIRMWARE / "kernels").glob("*.c")), *sorted(VIRTUAL.glob("*.c")), folder / "main.c"]
     objects += tools.compile_all([*sources, folder / "assembly.S"], [FIRMWARE], _DEFINES, folder / "objects")
     image = tools.link(objects, [VIRTUAL / "memory.ld", FIRMWARE / "sections.ld"], folder / "models.elf")
     return _split(_uart_bytes(image, folder / "uart"), models, len(inputs[0]))
