@@ -31,9 +31,14 @@ uint32_t baud_now(void)
     return current;
 }
 
+void baud_confirm(void)
+{
+    confirmed = current;
+}
+
 void baud_request(uint32_t baud)
 {
-    confirmed = current; /* the host has spoken to us at this rate */
+    baud_confirm();
     requested = baud == current ? 0u : baud;
 }
 

@@ -224,6 +224,10 @@ static void run_clock(const struct words *words)
 static void run_baud(const struct words *words)
 {
     uint32_t baud = baud_now();
+    if (words->count > 1u && strcmp(words->at[1], "ok") == 0) {
+        baud_confirm();
+        return;
+    }
     if (words->count > 1u) {
         if (!command_decimal(words->at[1], &baud) || !board_can_baud(baud)) {
             command_put_error("Baud rate refused: ", words->at[1]);

@@ -12,7 +12,7 @@
  *                                                m-layer-[front_end,ticks] comes first
  *     memory      m-memory-[stack high water,stack,arena]    bytes
  *     clock       m-clock-[hertz]
- *     baud [N]    m-baud-[rate]                  another serial rate, to be confirmed (baud.h)
+ *     baud [N]    m-baud-[rate]                  another serial rate, to be confirmed by `baud ok` (baud.h)
  *     errors      m-errors-[bytes]               damaged or lost on their way here since start
  *     (audio/commands.h: those of a firmware with a front end)
  *     reset       starts again; `m-ready` is the one that ends the boot messages
