@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from boards import BOARDS_FOLDER, board_names
-from stages.firmware.config import StreamConfig
-from stages.firmware.front_end import FrontEnd, design_front_end
+from stages.firmware.front_end import FrontEnd
 from stages.firmware.image import Placement, portable_sources, write_sources
 from stages.firmware.model_source import compile_model
 from stages.firmware.stage import Firmware, FirmwareConfig
@@ -21,13 +20,12 @@ from stages.firmware.toolchain import COMPILER
 from stages.graph.arena_layout import arena_layout
 from stages.graph.graph import Graph
 from stages.graph.tflite_writer import write_tflite
-from tests.stages.firmware.front_ends import Task, make_task
+from tests.stages.firmware.front_ends import Task, make_task, stream_front_end
 from tests.stages.graph.int8_graphs import residual_network
 
 FIRMWARE = BOARDS_FOLDER / "firmware"
 NOT_PORTABLE = ("main", "start", "fault", "mpu")  # main() is built on its own, the others are the core's
 BUILD_ID = "0123456789abcdef"
-AUDIO_STREAM = StreamConfig(run_every_hops=3, smooth_runs=2, threshold=0.4, refractory_s="200ms")
 HOST_FLAGS = (
     *("gcc", "-std=c11", "-g", "-O1", "-fwrapv", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
     "-fsanitize-sections=.bulk,.fast",  # else what placement.h puts into a section of its own would go unguarded
@@ -72,7 +70,7 @@ def audio_task() -> Task:
 @pytest.fixture(scope="session")
 def audio_host_firmware(audio_task: Task, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """With every command there is."""
-    front_end = design_front_end("kws_stream", AUDIO_STREAM, audio_task.record, audio_task.graph)
+    front_end = stream_front_end(audio_task)
     return build_host_firmware(audio_task.graph, tmp_path_factory.mktemp("audio_firmware"), front_end)
 
 

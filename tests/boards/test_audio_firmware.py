@@ -17,9 +17,9 @@ from stages.firmware.front_end import design_front_end
 from stages.firmware.front_end_source import front_end_header, front_end_source
 from stages.graph.int8_reference import run_graph
 from stages.measure.stream_reference import StreamSettings, reference_stream
-from tests.boards.conftest import AUDIO_STREAM, FIRMWARE, HOST_FLAGS
+from tests.boards.conftest import FIRMWARE, HOST_FLAGS
 from tests.boards.test_protocol import READY, Session
-from tests.stages.firmware.front_ends import Task, clips_of_every_kind, make_task
+from tests.stages.firmware.front_ends import STREAM, Task, clips_of_every_kind, make_task, stream_front_end
 
 LINE_BYTES = 180
 CLIP_BYTES = 32_000
@@ -74,7 +74,7 @@ int main(void)
 )
 def test_features_are_those_of_the_host(frames: int, changes: dict[str, int], tmp_path: Path) -> None:
     task = make_task(frames, **changes)
-    front_end = design_front_end("mfcc", AUDIO_STREAM, task.record, task.graph)
+    front_end = design_front_end("mfcc", STREAM, task.record, task.graph)
     (tmp_path / "front_end.h").write_text(front_end_header(front_end))
     (tmp_path / "front_end.c").write_text(front_end_source(front_end))
     (tmp_path / "main.c").write_text(MFCC_PROGRAM)
@@ -224,7 +224,7 @@ def test_a_stream_gives_the_sums_and_detections_of_the_reference(
     frames, sums, detections = joined(streamed(session, minute, 16000))
     features = np.frombuffer(frames, np.int8).reshape(-1, 10)
     assert len(features) == 1 + (len(minute) - 640) // 320
-    stream = design_front_end("kws_stream", AUDIO_STREAM, task.record, task.graph).stream
+    stream = stream_front_end(task).stream
     assert stream is not None
     settings = StreamSettings(**vars(stream))
     expected = reference_stream(
