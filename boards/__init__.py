@@ -130,6 +130,10 @@ class Board(_Described):
     def clock_mhz(self) -> float:
         return self.clock_hz / 1e6
 
+    def baud(self, measures_energy: bool = False) -> int:
+        """At which an image of this kind starts."""
+        return ENERGY_BAUD if measures_energy else self.console.baud
+
 
 def board_names() -> tuple[str, ...]:
     """Every board that has a description, sorted."""

@@ -31,15 +31,15 @@ uint32_t baud_now(void)
     return current;
 }
 
-void baud_request(uint32_t baud)
-{
-    baud_confirm(); /* the host has asked at this rate */
-    requested = baud == current ? 0u : baud;
-}
-
 void baud_confirm(void)
 {
     confirmed = current;
+}
+
+void baud_request(uint32_t baud)
+{
+    baud_confirm();
+    requested = baud == current ? 0u : baud;
 }
 
 void baud_change(void)

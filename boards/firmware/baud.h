@@ -5,7 +5,8 @@
  *     host, new rate    baud ok%                    within BAUD_CONFIRM_S
  *     device            m-ready; the rate stays
  *
- * Without the confirmation the device goes back to the old rate, silently. A reset returns to the first rate.
+ * Without the second command the device goes back to the old rate, silently. Asking again for the rate in use confirms
+ * it as well. A reset returns to the first rate.
  */
 #ifndef BAUD_H
 #define BAUD_H
@@ -13,7 +14,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define BAUD_CONFIRM_S 2u
+#define BAUD_CONFIRM_S 1u
 #define BAUD_MOST_ERROR_PERCENT 2u
 
 /* What a UART's clock is to be divided by, and whether that comes near enough to the rate. */
@@ -25,11 +26,11 @@ void baud_start(void);
 
 uint32_t baud_now(void);
 
-/* Ask for a rate that board_can_baud(). */
-void baud_request(uint32_t baud);
-
-/* The host has spoken at the rate in use. */
+/* The host has followed to the rate in use. */
 void baud_confirm(void);
+
+/* Ask for a rate that board_can_baud(); also confirms the one in use, at which the request came. */
+void baud_request(uint32_t baud);
 
 /* After `m-ready`: change over if that was requested. */
 void baud_change(void);

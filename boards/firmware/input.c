@@ -12,7 +12,7 @@ static bool is_tensor; /* the buffer holds what the tensor does, not what was se
 
 static void convert(void)
 {
-    for (uint32_t index = 0; MODEL_INPUT_SENT_AS_UINT8 && index < sizeof input_buffer; index++) {
+    for (uint32_t index = 0; INPUT_IS_UINT8 && index < sizeof input_buffer; index++) {
         input_buffer[index] ^= 0x80u;
     }
     is_tensor = !is_tensor;

@@ -7,6 +7,10 @@
 #include "load.h"
 #include "model.h"
 
+#ifndef INPUT_IS_UINT8
+#define INPUT_IS_UINT8 0
+#endif
+
 /* Known by name to a debug probe, which may write it directly (`db place`). */
 extern uint8_t input_buffer[MODEL_INPUT_BYTES];
 extern struct load input_load;
@@ -15,7 +19,7 @@ extern struct load input_load;
 void input_clear(void);
 
 /* The bytes in the buffer are changed in place between what the host sent and what the tensor holds, where these differ
- * (MODEL_INPUT_SENT_AS_UINT8), so that no inference has to convert. Both calls may be repeated. */
+ * (INPUT_IS_UINT8: what was sent is 128 more), so that no inference has to convert. Both calls may be repeated. */
 void input_as_sent(void);
 void input_as_tensor(void);
 

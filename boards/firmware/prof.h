@@ -23,8 +23,9 @@ void prof_start(void);
 void prof_stop(void);
 void prof_record(uint32_t mark);
 
-/* Until prof_stop() no time is taken: `observe` is called at the mark before operator `index` (MODEL_OPS: the last). */
-void prof_observe(uint32_t index, void (*observe)(void));
+/* Until prof_stop() no time is taken: tensor_show() is called at the mark before operator `index` (MODEL_OPS: the
+ * last). By name, not through a pointer, so that the depth of the stack can be read off the code. */
+void prof_observe(uint32_t index);
 
 /* Ticks of one operator in the last timed inference, without those of the mark itself. */
 uint64_t prof_ticks(uint32_t index);

@@ -7,13 +7,13 @@
  *     build       m-build-[16 hex digits]        identifies the sources of this image
  *     db place N  m-load-done                    a debug probe has written the first N bytes of input_buffer
  *     crc         m-crc-[8 hex digits]           CRC-32 of the bytes loaded so far
+ *     baud [N]    m-baud-[rate]                  another serial rate, to be confirmed by `baud ok` (baud.h)
+ *     errors      m-errors-[bytes]               damaged or lost on their way here since start
  *     output      m-output-[hex]                 raw output tensor, 32 bytes a line
  *     layers      m-layer-[index,ticks]          one inference, one line per operator; with a front end a line
  *                                                m-layer-[front_end,ticks] comes first
  *     memory      m-memory-[stack high water,stack,arena]    bytes
  *     clock       m-clock-[hertz]
- *     baud [N]    m-baud-[rate]                  another serial rate, to be confirmed with `baud ok` (baud.h)
- *     errors      m-errors-[bytes]               damaged or lost on their way here since start
  *     check       m-check-[8 hex digits]         CRC-32 of the reply before it (reply_check.h)
  *     tensor N    m-tensor-[N,bytes,CRC-32]      of the output of operator N (tensor.h)
  *     (audio/commands.h: those of a firmware with a front end)

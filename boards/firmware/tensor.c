@@ -11,7 +11,7 @@
 static uint32_t wanted;
 static bool wants_bytes;
 
-static void show(void)
+void tensor_show(void)
 {
     const struct tensor_place *place = &TENSOR_PLACES[wanted];
     const uint8_t *bytes = (const uint8_t *)place->first;
@@ -39,7 +39,7 @@ void tensor_run(const struct words *words)
         command_put_error("Unexpected argument: ", words->at[2]);
         return;
     }
-    prof_observe(wanted + 1u, show);
+    prof_observe(wanted + 1u);
     bench_infer(1);
     prof_stop();
 }

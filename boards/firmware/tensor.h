@@ -21,4 +21,7 @@ extern const struct tensor_place TENSOR_PLACES[MODEL_OPS];
 
 void tensor_run(const struct words *words);
 
+/* What `tensor` asked for, sent from within the inference. */
+void tensor_show(void);
+
 #endif

@@ -31,10 +31,6 @@ class FirmwareConfig(Config):
 
     # What the device answers to `profile`; the MLPerf Tiny runner chooses its inputs by it.
     model_name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,32}$")] = "kws01"
-    # performance: the device prints the time. energy: it pulses a pin instead, at 9600 baud, as MLPerf Tiny asks.
-    mode: Literal["performance", "energy"] = "performance"
-    # int8: the host sends the tensor's own bytes. uint8: pictures as MLPerf Tiny's runner sends them, 128 higher.
-    input: Literal["int8", "uint8"] = "int8"
     optimise: Literal["O2", "O3", "Os"] = "O3"  # the kernels' loops gain, the rest is small
     # fast: weights as int16, ready for the multiplier; small: as int8, some 10 % slower, half the flash.
     weights: Literal["fast", "small"] = "fast"
@@ -46,3 +42,7 @@ class FirmwareConfig(Config):
     # none: the host sends features. mfcc: the device takes audio, too. kws_stream: and finds words in a stream of it.
     front_end: FrontEndKind = "none"
     stream: StreamConfig = StreamConfig()
+    # performance: the device prints the time. energy: it pulses a pin instead, at 9600 baud, as MLPerf Tiny asks.
+    mode: Literal["performance", "energy"] = "performance"
+    # int8: the host sends the tensor's own bytes. uint8: pictures as MLPerf Tiny's runner sends them, 128 higher.
+    input: Literal["int8", "uint8"] = "int8"

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from boards import BOARDS_FOLDER, ENERGY_BAUD, Board
+from boards import BOARDS_FOLDER, Board
 from stages.firmware.front_end import FrontEnd
 from stages.firmware.front_end_source import front_end_header, front_end_source, stream_settings
 from stages.firmware.model_source import CompiledModel, model_assembly, model_header, model_source
@@ -37,18 +37,12 @@ class Images:
 
 
 def write_sources(
-    model: CompiledModel,
-    name: str,
-    placement: Placement,
-    folder: Path,
-    front_end: FrontEnd | None = None,
-    *,
-    sent_as_uint8: bool = False,
+    model: CompiledModel, name: str, placement: Placement, folder: Path, front_end: FrontEnd | None = None
 ) -> None:
     """model.c, model.h; model.S with generated assembly, front_end.c and .h with a front end."""
     folder.mkdir(parents=True, exist_ok=True)
     kind = front_end.kind if front_end else "none"
-    (folder / "model.h").write_text(model_header(model, name, kind, placement, sent_as_uint8=sent_as_uint8))
+    (folder / "model.h").write_text(model_header(model, name, kind, placement))
     (folder / "model.c").write_text(model_source(model, placement))
     if assembly := model_assembly(model):
         (folder / "model.S").write_text(assembly)
@@ -68,7 +62,13 @@ def portable_sources(generated: Path) -> list[Path]:
 
 
 def build_images(
-    board: Board, generated: Path, optimise: str, out_dir: Path, *, measures_energy: bool = False
+    board: Board,
+    generated: Path,
+    optimise: str,
+    out_dir: Path,
+    *,
+    measures_energy: bool = False,
+    input_is_uint8: bool = False,
 ) -> Images:
     """Compile what `write_sources` wrote together with the firmware and link it for the board and for its twin."""
     support = FIRMWARE / board.support
@@ -78,8 +78,9 @@ def build_images(
     defines = {
         "BOARD_NAME": f'"{board.name}"',
         "BOARD_CLOCK_HZ": f"{board.clock_hz}u",
-        "BOARD_BAUD": f"{ENERGY_BAUD if measures_energy else board.console.baud}u",
+        "BOARD_BAUD": f"{board.baud(measures_energy)}u",
         "BOARD_MEASURES_ENERGY": f"{measures_energy:d}",
+        "INPUT_IS_UINT8": f"{input_is_uint8:d}",
     }
     tools = Toolchain(optimise=optimise, path_names={BOARDS_FOLDER: "boards", generated: "generated"})
     compiler = tools.version()
@@ -92,7 +93,7 @@ def build_images(
     includes = [FIRMWARE, generated, support, board.folder]
     with tempfile.TemporaryDirectory(dir=out_dir) as scratch:
         objects = Path(scratch).resolve()
-        common = tools.compile_all(shared, includes, {}, objects / "shared")
+        common = tools.compile_all(shared, includes, {"INPUT_IS_UINT8": defines["INPUT_IS_UINT8"]}, objects / "shared")
         on_board = tools.compile_all(real, includes, defines, objects / "board")
         on_twin = tools.compile_all(twin, includes, defines, objects / "twin")
         image = tools.link([*common, *on_board], scripts[board.folder], out_dir / "firmware.elf")

@@ -95,8 +95,6 @@ def model_header(
     name: str,
     front_end: FrontEndKind = "none",
     placement: Placement | None = None,
-    *,
-    sent_as_uint8: bool = False,
 ) -> str:
     """model.h"""
     spill = placement.spill if placement else None
@@ -116,7 +114,6 @@ def model_header(
 #define MODEL_OPS {len(model.calls)}u
 #define MODEL_INPUT_BYTES {model.input.nbytes}u {c_comment(_describe(model.input))}
 #define MODEL_OUTPUT_BYTES {model.output.nbytes}u {c_comment(_describe(model.output))}
-#define MODEL_INPUT_SENT_AS_UINT8 {sent_as_uint8:d} /* then a byte is 128 more than the tensor's */
 #define MODEL_ARENA_BYTES {arena_bytes}u
 #define MODEL_OUTPUT_ZERO_POINT ({grid.zero_point[0]})
 #define MODEL_OUTPUT_MILLI_Q32 INT64_C({milli_q32}) /* output scale in thousandths, times 2^32 */

@@ -54,10 +54,9 @@ def run(model: Path, dataset: Path | None, *, config: FirmwareConfig, board: str
         front_end = design_front_end(config.front_end, config.stream, settings, graph)
     placement = place(compiled, described, front_end, copy_weights=config.spare_ram == "weights")
     generated = out_dir / "generated"
-    uint8 = config.input == "uint8"
-    write_sources(compiled, config.model_name, placement, generated, front_end, sent_as_uint8=uint8)
-    energy = config.mode == "energy"
-    images = build_images(described, generated, config.optimise, out_dir, measures_energy=energy)
+    write_sources(compiled, config.model_name, placement, generated, front_end)
+    energy, uint8 = config.mode == "energy", config.input == "uint8"
+    images = build_images(described, generated, config.optimise, out_dir, measures_energy=energy, input_is_uint8=uint8)
     return Firmware(
         image=images.image,
         image_bin=images.image_bin,

@@ -21,6 +21,7 @@ from stages.firmware.toolchain import COMPILER
 from stages.graph.arena_layout import arena_layout
 from stages.graph.graph import Graph
 from stages.graph.tflite_writer import write_tflite
+from tests.stages.firmware.front_ends import Task, make_task, stream_front_end
 from tests.stages.graph.int8_graphs import residual_network
 
 FIRMWARE = BOARDS_FOLDER / "firmware"
@@ -60,6 +61,18 @@ def build_host_firmware(network: Graph, folder: Path, front_end: FrontEnd | None
 @pytest.fixture(scope="session")
 def host_firmware(network: Graph, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_host_firmware(network, tmp_path_factory.mktemp("host_firmware"))
+
+
+@pytest.fixture(scope="session")
+def audio_task() -> Task:
+    return make_task()
+
+
+@pytest.fixture(scope="session")
+def audio_host_firmware(audio_task: Task, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With every command there is."""
+    front_end = stream_front_end(audio_task)
+    return build_host_firmware(audio_task.graph, tmp_path_factory.mktemp("audio_firmware"), front_end)
 
 
 MAPPING_COMPILER = """#!/bin/sh

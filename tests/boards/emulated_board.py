@@ -40,7 +40,7 @@ PERIPHERALS = ((0x40000000, 1 << 20), (0x52000000, 1 << 16), (0x58000000, 1 << 2
 CORE_SPACE = (0xE0000000, 1 << 20)
 CYCLES_PER_READ = 1000
 MPU_REGIONS = 8
-AFTER_A_BYTE = 3000  # instructions: far more than the main loop needs for it
+AFTER_A_BYTE = 800  # instructions: more than the main loop needs for it
 MOST_INSTRUCTIONS = 3_000_000
 
 

@@ -13,33 +13,26 @@ import numpy as np
 import pytest
 
 from hil.audio import StreamReply, stream_reply
-from stages.firmware.config import FrontEndKind, StreamConfig
 from stages.firmware.front_end import design_front_end
 from stages.firmware.front_end_source import front_end_header, front_end_source
 from stages.graph.int8_reference import run_graph
 from stages.measure.stream_reference import StreamSettings, reference_stream
-from tests.boards.conftest import FIRMWARE, HOST_FLAGS, build_host_firmware
+from tests.boards.conftest import FIRMWARE, HOST_FLAGS
 from tests.boards.test_protocol import READY, Session
-from tests.stages.firmware.front_ends import Task, clips_of_every_kind, make_task
+from tests.stages.firmware.front_ends import STREAM, Task, clips_of_every_kind, make_task, stream_front_end
 
-STREAM = StreamConfig(run_every_hops=3, smooth_runs=2, threshold=0.4, refractory_s="200ms")
 LINE_BYTES = 180
 CLIP_BYTES = 32_000
 
 
-def build(folder: Path, task: Task, kind: FrontEndKind) -> Session:
-    folder.mkdir(parents=True, exist_ok=True)
-    return Session(build_host_firmware(task.graph, folder, design_front_end(kind, STREAM, task.record, task.graph)))
+@pytest.fixture(scope="module")
+def task(audio_task: Task) -> Task:
+    return audio_task
 
 
 @pytest.fixture(scope="module")
-def task() -> Task:
-    return make_task()
-
-
-@pytest.fixture(scope="module")
-def session(task: Task, tmp_path_factory: pytest.TempPathFactory) -> Session:
-    return build(tmp_path_factory.mktemp("audio_firmware"), task, "kws_stream")
+def session(audio_host_firmware: Path) -> Session:
+    return Session(audio_host_firmware)
 
 
 def load(samples: np.ndarray | bytes) -> list[str]:
@@ -231,7 +224,7 @@ def test_a_stream_gives_the_sums_and_detections_of_the_reference(
     frames, sums, detections = joined(streamed(session, minute, 16000))
     features = np.frombuffer(frames, np.int8).reshape(-1, 10)
     assert len(features) == 1 + (len(minute) - 640) // 320
-    stream = design_front_end("kws_stream", STREAM, task.record, task.graph).stream
+    stream = stream_front_end(task).stream
     assert stream is not None
     settings = StreamSettings(**vars(stream))
     expected = reference_stream(

@@ -10,15 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stages.firmware.config import StreamConfig
-from stages.firmware.front_end import design_front_end
 from stages.firmware.stage import Firmware
 from stages.graph.graph import Graph
 from stages.graph.int8_reference import run_graph
-from tests.boards.conftest import build_host_firmware
 from tests.boards.hostile_lines import hostile_lines
 from tests.boards.qemu_twin import running_twin
-from tests.stages.firmware.front_ends import make_task
+from tests.stages.firmware.front_ends import Task
 
 READY = b"m-ready\r\n"
 LINE = re.compile(rb"(m-[ -~]*|e-\[[ -~]*\])")
@@ -59,18 +56,9 @@ def test_a_hundred_thousand_hostile_lines_leave_the_firmware_sound(host_firmware
     assert 0.5 < refused / len(lines) < 0.9, "most lines are refused, many are not"
 
 
-@pytest.fixture(scope="module")
-def audio_firmware(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Graph]:
-    """With every command there is."""
-    task = make_task()
-    front_end = design_front_end("kws_stream", StreamConfig(), task.record, task.graph)
-    return build_host_firmware(task.graph, tmp_path_factory.mktemp("hostile_audio"), front_end), task.graph
-
-
-def test_audio_commands_survive_as_well(audio_firmware: tuple[Path, Graph]) -> None:
-    program, graph = audio_firmware
+def test_audio_commands_survive_as_well(audio_host_firmware: Path, audio_task: Task) -> None:
     lines = list(hostile_lines(100_000, seed=2))
-    assert 0.3 < check_survival(program, lines, graph) / len(lines) < 0.9
+    assert 0.3 < check_survival(audio_host_firmware, lines, audio_task.graph) / len(lines) < 0.9
 
 
 @pytest.mark.parametrize("load", ["", "db load 189", "db load 190", "db load 4294967295", "db load 4294967297"])

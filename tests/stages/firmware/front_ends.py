@@ -10,6 +10,8 @@ import numpy as np
 
 from data.mfcc import Mfcc, RecordedFrontEnd
 from pipeline.stage import write_json
+from stages.firmware.config import StreamConfig
+from stages.firmware.front_end import FrontEnd, design_front_end
 from stages.graph.graph import ActivationOptions, ConvOptions, Graph, Quantisation
 from tests.stages.graph.int8_graphs import Int8Builder
 
@@ -20,6 +22,7 @@ KWS = {
 }
 CLASSES = ("yes", "no", "silence", "unknown")
 GRID = Quantisation((0.0625,), (5,))
+STREAM = StreamConfig(run_every_hops=3, smooth_runs=2, threshold=0.4, refractory_s="200ms")
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,11 @@ def make_task(frames: int = 49, **changes: int) -> Task:
     y = builder.conv(x, 4, (6, 3), ConvOptions(stride=(4, 3), padding="same", activation="relu"))
     y = builder.fully_connected(builder.flatten(y), len(CLASSES), ActivationOptions())
     return Task(record, builder.graph(builder.softmax(y)))
+
+
+def stream_front_end(task: Task) -> FrontEnd:
+    """One that finds words in a stream."""
+    return design_front_end("kws_stream", STREAM, task.record, task.graph)
 
 
 def clips_of_every_kind(samples: int, seed: int = 1, each: int = 8) -> np.ndarray:
