@@ -45,7 +45,7 @@ def diff(
     wishes = Wishes(boards=(board,), virtual=virtual, settings=settings or (), until=_FLASHED)
     with reporter_for_stderr() as reporter:
         if what.endswith(".tflite"):
-            runner = model_runner(chosen.file, Path(what), None, 1, wishes, reporter)
+            runner = model_runner(chosen.file, Path(what), None, None, wishes, reporter)
         else:
             runner = experiment_runner(chosen.file, what, quick, wishes, reporter)
         outcomes = runner.run(jobs)

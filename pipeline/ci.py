@@ -229,7 +229,7 @@ def _model_run(
     project: Project, model: Path, target: Target, settings: Sequence[str], reporter: Reporter
 ) -> Callable[[], Row]:
     def run() -> Row:
-        runner: Runner = model_runner(project.file, model, None, 30, _wishes(target, settings), reporter)
+        runner: Runner = model_runner(project.file, model, None, None, _wishes(target, settings), reporter)
         folders = {outcome.node.step: outcome.entry.folder for outcome in runner.run(jobs=1)}
         record: Mapping[str, Any] = project.tool("measured")(folders).record
         plain = {key: "" if value is None else _text(value) for key, value in record.items()}
