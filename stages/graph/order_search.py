@@ -104,7 +104,7 @@ def _blocks(piece: Piece, sizes: Sequence[float]) -> list[tuple[int, ...]]:
     - If m >= x and x <= c, then u can wait until just before w: meanwhile no more is alive, and when it runs, no more
       is in use than when w does. (Nor does an op that would write over u's operand suffer: that is no larger than m.)
     - If c < m, and u frees at least c bytes for certain, then w can follow at once: it leaves less alive, and no more
-      is in use than when u ran.
+      is in use than when u ran. A u that works in place has no m in use beside its operands: it must free m + c.
     The first moves u, the second w. No op is asked to do both: behind the second, m of the next pair is below its x.
     """
     follower: dict[int, int] = {}
@@ -120,7 +120,8 @@ def _blocks(piece: Piece, sizes: Sequence[float]) -> list[tuple[int, ...]]:
         most = sum(sizes[reader.buffer] for reader in op.reads)
         surely = sum(sizes[reader.buffer] for reader in op.reads if reader.others == 0)
         stays = sum(sizes[b] for b in after.writes)
-        if (middle >= most and most <= made) or (stays < middle and made <= surely):
+        beside = middle if any(reader.fits and sizes[reader.buffer] == middle for reader in op.reads) else 0
+        if (middle >= most and most <= made) or (stays < middle and beside + made <= surely):
             follower[u] = w
     inner = set(follower.values())
     blocks = []

@@ -261,3 +261,26 @@ def test_a_sweep_knows_when_its_order_is_the_best(forwards):
             assert peak == least or not sweep.is_best
             told += sweep.is_best
     assert told >= 25  # once a graph at least: with a bound just above the least peak
+
+
+@pytest.mark.parametrize(
+    ("sizes", "ops", "outputs", "peak"),
+    [
+        (
+            [1, 9, 1, 9, 9, 9, 1, 1],
+            "CONV_2D 0, HARD_SWISH 0, MUL 1 2, ADD 1 2, MUL 1 3, CONV_2D 5, HARD_SWISH 6",
+            (4, 7),
+            19,
+        ),
+        (
+            [2, 9, 2, 9, 9, 9, 4, 9],
+            "CONV_2D 0, HARD_SWISH 0, CONV_2D 1 2, ADD 1 3, MUL 2 3, CONV_2D 4, MUL 2 5",
+            (6, 7),
+            22,
+        ),
+    ],
+)
+def test_an_op_that_works_in_place_is_not_tied_to_its_follower(sizes, ops, outputs, peak):
+    parsed = [(kind, tuple(map(int, inputs))) for kind, *inputs in map(str.split, ops.split(","))]
+    graph = graph_of(sizes, parsed, outputs)
+    assert smallest_peak_order(graph).peak_bytes == smallest_peak(graph) == peak
