@@ -93,10 +93,14 @@ class ResourceModel:
         self._macs = [self._per_width(op_macs(graph, op), _groups_of_macs(graph, op)) for op in graph.ops]
         self._touched = [_touched(graph, op) for op in graph.ops]
         self._orders = OrderProblem(graph)
+        self._solved: tuple[list[float], OpOrder] | None = None  # pruning asks for figures and gradients at one place
 
     def best_order(self, widths: Sequence[float]) -> OpOrder:
         """The operator order with the smallest peak."""
-        return self._orders.solve(self._tensor_bytes(widths))
+        tensor_bytes = self._tensor_bytes(widths)
+        if self._solved is None or self._solved[0] != tensor_bytes:
+            self._solved = tensor_bytes, self._orders.solve(tensor_bytes)
+        return self._solved[1]
 
     def resources(self, widths: Sequence[int]) -> Resources:
         """Exact figures for whole widths."""
@@ -107,7 +111,7 @@ class ResourceModel:
     def usage(self, widths: Sequence[float]) -> Usage:
         """Figures for any widths."""
         tensor_bytes = self._tensor_bytes(widths)
-        peak, imprecise = self._orders.solve(tensor_bytes).peak_bytes, self._largest_op(tensor_bytes)
+        peak, imprecise = self.best_order(widths).peak_bytes, self._largest_op(tensor_bytes)
         return Usage(
             size_bytes=_total(self._size, widths),
             peak_bytes=peak,
@@ -118,7 +122,7 @@ class ResourceModel:
     def gradients(self, widths: Sequence[float]) -> UsageGradients:
         """Derivatives by each group's width; at a tie between bottlenecks, those of one of them."""
         tensor_bytes = self._tensor_bytes(widths)
-        peak, imprecise = self._orders.solve(tensor_bytes).bottleneck, self._largest_op(tensor_bytes)
+        peak, imprecise = self.best_order(widths).bottleneck, self._largest_op(tensor_bytes)
         return UsageGradients(
             size_bytes=self._gradient(self._size, widths),
             peak_bytes=self._gradient([self._activations[index] for index in peak], widths),
