@@ -96,10 +96,14 @@ class ResourceModel:
         self._macs = [self._per_width(op_macs(graph, op), _groups_of_macs(graph, op)) for op in graph.ops]
         self._touched = [_touched(graph, op) for op in graph.ops]
         self._orders = OrderProblem(graph) if runtime == "classic" else OverlapProblem(graph)
+        self._solved: tuple[list[float], OpOrder] | None = None  # pruning asks for figures and gradients at one place
 
     def best_order(self, widths: Sequence[float]) -> OpOrder:
         """The operator order with the smallest peak."""
-        return self._orders.solve(self._tensor_bytes(widths))
+        tensor_bytes = self._tensor_bytes(widths)
+        if self._solved is None or self._solved[0] != tensor_bytes:
+            self._solved = tensor_bytes, self._orders.solve(tensor_bytes)
+        return self._solved[1]
 
     def resources(self, widths: Sequence[int]) -> Resources:
         """Exact figures for whole widths."""
@@ -110,7 +114,7 @@ class ResourceModel:
     def usage(self, widths: Sequence[float]) -> Usage:
         """Figures for any widths."""
         tensor_bytes = self._tensor_bytes(widths)
-        peak, imprecise = self._orders.solve(tensor_bytes).peak_bytes, self._largest_op(tensor_bytes)
+        peak, imprecise = self.best_order(widths).peak_bytes, self._largest_op(tensor_bytes)
         return Usage(
             size_bytes=_total(self._size, widths),
             peak_bytes=peak,

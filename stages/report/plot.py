@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-_LEFT, _TOP, _RIGHT, _BOTTOM, _WIDTH, _HEIGHT = 70, 54, 150, 44, 560, 240  # pixels
+_LEFT, _TOP, _RIGHT, _BOTTOM, _WIDTH, _HEIGHT = 70, 54, 190, 44, 560, 240  # pixels
 _INK, _FAINT, _GRID = "#1f2933", "#6b7785", "#e3e7ec"
 COLOURS = ("#3d74b8", "#c2362f", "#5d9e4c", "#7a5bb0")
 _BEFORE, _AFTER = "#c3ccd6", "#3d74b8"
@@ -26,15 +26,26 @@ class Series:
     dashed: bool = False
 
 
-def line_plot(title: str, x_label: str, y_label: str, series: Sequence[Series], level: float | None = None) -> str:
-    """Lines over a common axis, logarithmic when they span a decade; `level` is a line across, such as a budget."""
+def ratio_plot(title: str, x_label: str, y_label: str, series: Sequence[Series]) -> str:
+    """Lines of ratios on a logarithmic axis, with a line across at 1."""
+    return _lines(title, x_label, y_label, series, level=1.0)
+
+
+def line_plot(title: str, x_label: str, y_label: str, series: Sequence[Series]) -> str:
+    """Lines on an axis from 0."""
+    return _lines(title, x_label, y_label, series, level=None)
+
+
+def _lines(title: str, x_label: str, y_label: str, series: Sequence[Series], level: float | None) -> str:
     points = [point for line in series for point in line.points]
     if not points:
         return ""
-    values = [y for _, y in points] + ([] if level is None else [level])
-    low, high = min(values), max(values)
-    is_log = low > 0 and high / low > 10
-    scale = _Scale(low if is_log else min(0.0, low), high, is_log)
+    values = [y for _, y in points]
+    scale = (
+        _Scale(min(0.0, *values), max(values), is_log=False)
+        if level is None
+        else _Scale(min(level, *values), max(level, *values), is_log=True)
+    )
     first, last = min(x for x, _ in points), max(x for x, _ in points)
 
     def x_of(x: float) -> float:
@@ -43,7 +54,7 @@ def line_plot(title: str, x_label: str, y_label: str, series: Sequence[Series], 
     parts = [*_frame(title, y_label, _LEFT + _WIDTH + _RIGHT, _TOP + _HEIGHT + _BOTTOM), *_grid(scale, _WIDTH)]
     parts += [
         f'<text x="{x_of(x):.1f}" y="{_TOP + _HEIGHT + 16}" text-anchor="middle" fill="{_FAINT}">{x:g}</text>'
-        for x in dict.fromkeys((first, last))
+        for x in dict.fromkeys((first, (first + last) / 2, last))
     ]
     parts.append(
         f'<text x="{_LEFT + _WIDTH / 2}" y="{_TOP + _HEIGHT + 32}" text-anchor="middle">{escape(x_label)}</text>'
@@ -129,7 +140,7 @@ def _frame(title: str, y_label: str, width: float, height: float) -> list[str]:
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
         f'viewBox="0 0 {width:.0f} {height:.0f}" font-family="sans-serif" font-size="11" fill="{_INK}">',
         f'<text x="0" y="18" font-size="14" font-weight="bold">{escape(title)}</text>',
-        f'<text x="{_LEFT - 8}" y="{_TOP - 10}" text-anchor="end" fill="{_FAINT}">{escape(y_label)}</text>',
+        f'<text x="0" y="{_TOP - 12}" fill="{_FAINT}">{escape(y_label)}</text>',
     ]
 
 

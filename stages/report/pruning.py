@@ -10,7 +10,7 @@ from pathlib import Path
 
 from stages.nets.config import BudgetConfig
 from stages.report.figures import read_rows
-from stages.report.plot import COLOURS, Series, line_plot, pair_bars
+from stages.report.plot import COLOURS, Series, line_plot, pair_bars, ratio_plot
 
 Rows = Sequence[Mapping[str, str]]
 _RESOURCES = {"size_bytes": "size", "peak_bytes": "peak memory", "macs": "MACs"}
@@ -45,7 +45,7 @@ def _resources(steps: Rows, budget: BudgetConfig) -> str:
             points = _points(steps, "peak_bytes_imprecise", limit or _last(steps, column))
             if any(low[1] < exact[1] for low, exact in zip(points, lines[-1].points, strict=True)):
                 lines.append(Series(f"{name}, imprecise", points, colour, dashed=True))
-    return line_plot("Pruning: resources over their budgets", "training step", "used / budget", lines, level=1.0)
+    return ratio_plot("Pruning: resources over their budgets", "training step", "used / budget", lines)
 
 
 def _losses(steps: Rows) -> str:

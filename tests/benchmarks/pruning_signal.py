@@ -101,7 +101,13 @@ def report(run: Run, split: Split, config: PruneConfig) -> str:
             f"positive in {100 * (values > 0).mean():.0f} %, by first_gradients {np.round(scaled, 2)} caps"
         )
     task = F.cross_entropy(run.forward(channels_last(split.x[:500])), split.y[:500])
-    alpha = cap / resource.gradient[resource.gradient > 0].mean() * config.task_weight * resource.loss / float(task)
+    alpha = (
+        cap
+        / resource.gradient[resource.gradient > 0].mean()
+        * config.task_weight
+        * resource.loss
+        / float(task.detach())
+    )
     by_losses = np.minimum(found["tangent"].mean(0), 0) * alpha / cap
     return "\n".join([*lines, f"tangent by initial_losses, set now: {np.round(by_losses, 3)} caps"]) + "\n"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -19,7 +20,11 @@ from stages.graph.resources import resources
 from stages.nets.config import BudgetConfig, NetworkConfig
 from stages.nets.registry import load_architecture
 from stages.prune.config import PruneConfig
+from stages.prune.examples import Examples, Split
+from stages.prune.recipe import Task
+from stages.prune.run_state import fresh_run
 from stages.prune.stage import run
+from stages.prune.training import train_step
 
 NETWORK = NetworkConfig(width=16, blocks=2, input_shape=(12, 6, 1), classes=3)
 BUDGET = BudgetConfig(peak_bytes="950B", size_bytes="1000B", macs="60K")
@@ -287,6 +292,36 @@ def test_a_loss_that_is_not_finite_names_step_and_layer(data, tmp_path):
         StageError, match=r"training loss is \S+ at step \d+, first not finite in \S+; lower prune.learning_rate"
     ):
         prune(data, tmp_path / "out", learning_rate=1e30, warmup_epochs=0)
+
+
+@pytest.mark.parametrize("layer", ["stem.conv", "blocks.0.pointwise.conv", "blocks.1.depthwise.norm", "classifier"])
+def test_a_broken_layer_is_named_with_its_path_and_the_step(layer):
+    draw = torch.Generator().manual_seed(0)
+    split = Split(torch.randn(10, 1, 12, 6, generator=draw), torch.randint(0, 3, (10,), generator=draw))
+    task = Task(Examples(split, split, split), NETWORK, BUDGET, PruneConfig(**QUICK))
+    run_ = fresh_run(task)
+    for _ in range(3):
+        train_step(task, run_, split.x, split.y)
+    run_.net.get_submodule(layer).weight.data[0] = float("nan")
+    with pytest.raises(StageError, match=rf"training loss is nan at step 3, first not finite in {re.escape(layer)};"):
+        train_step(task, run_, split.x, split.y)
+
+
+def test_the_computation_spent_is_that_of_every_step_and_every_task_loss(undisturbed):
+    rows = list(csv.DictReader((undisturbed / "trajectory.csv").read_text().splitlines()))
+    metrics = json.loads((undisturbed / "metrics.json").read_text())
+    before, after = metrics["before"]["macs"], metrics["after"]["macs"]
+    shrunk_at, task_losses = int(rows[-1]["step"]), sum(row["task_loss"] != "" for row in rows)
+    assert 0 < shrunk_at < 64 and task_losses > 3
+    spent = 10 * (shrunk_at * before + task_losses * before + (64 - shrunk_at) * after)
+    assert metrics["macs_trained_relative"] == pytest.approx(spent / (10 * 64 * before))
+
+
+@pytest.mark.parametrize("settle", [0, 2])
+def test_the_network_is_shrunk_as_many_updates_after_the_budgets_hold_as_configured(data, tmp_path, settle):
+    prune(data, tmp_path / "out", settle_updates=settle)
+    rows = list(csv.DictReader((tmp_path / "out" / "trajectory.csv").read_text().splitlines()))
+    assert [row["objective"] for row in rows].count("none") == settle
 
 
 @pytest.mark.parametrize(

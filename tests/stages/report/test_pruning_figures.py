@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 
 from stages.nets.config import BudgetConfig
-from stages.report.plot import COLOURS, Series, line_plot, pair_bars
+from stages.report.plot import COLOURS, Series, line_plot, pair_bars, ratio_plot
 from stages.report.pruning import pruning_figures
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -89,10 +89,12 @@ def test_the_grid_has_round_values_up_to_the_largest(high, expected):
     assert expected == max(ticks)
 
 
-def test_lines_that_span_a_decade_get_a_logarithmic_scale():
-    svg = line_plot("t", "x", "y", [Series("a", [(0, 1.0), (1, 10.0), (2, 100.0)], COLOURS[0])])
-    (points,) = lines_of(svg)
-    assert points[0][1] - points[1][1] == pytest.approx(points[1][1] - points[2][1])
+def test_ratios_have_a_logarithmic_scale_and_other_lines_a_straight_one():
+    powers, steps = [(0, 1.0), (1, 10.0), (2, 100.0)], [(0, 0.0), (1, 50.0), (2, 100.0)]
+    for draw, values in ((ratio_plot, powers), (line_plot, steps)):
+        (points,) = lines_of(draw("t", "x", "y", [Series("a", values, COLOURS[0])]))
+        assert points[0][1] - points[1][1] == pytest.approx(points[1][1] - points[2][1])
+        assert (points[0][1], points[2][1]) == (294.0, 54.0)
 
 
 def test_one_point_or_equal_values_are_drawn_too():
