@@ -21,7 +21,7 @@ from stages.firmware.toolchain import Toolchain
 FIRMWARE = BOARDS_FOLDER / "firmware"
 VIRTUAL = BOARDS_FOLDER / "virtual"
 _RENAMED = ("model_input", "model_output", "model_invoke")
-_DEFINES = {"BOARD_NAME": '"twin"', "BOARD_CLOCK_HZ": "1u"}
+_DEFINES = {"BOARD_NAME": '"twin"', "BOARD_CLOCK_HZ": "1u", "BOARD_BAUD": "115200u", "BOARD_MEASURES_ENERGY": "0"}
 
 _MAIN = """
 #include <stdbool.h>
@@ -87,8 +87,8 @@ def twin_outputs(models: Sequence[CompiledModel], inputs: Sequence[np.ndarray], 
         _MAIN.format(declarations="\n".join(declarations), rows=", ".join(rows), inputs_each=len(inputs[0]))
     )
     (folder / "assembly.S").write_text(".syntax unified\n.thumb\n.cpu cortex-m7\n" + "\n".join(assembly.values()))
-    sources = [FIRMWARE / f"{name}.c" for name in ("start", "fault", "text")]
-    sources += [*sorted((FIRMWARE / "kernels").glob("*.c")), VIRTUAL / "board.c", folder / "main.c"]
+    sources = [FIRMWARE / f"{name}.c" for name in ("start", "fault", "text", "mpu", "ring", "ticks", "baud")]
+    sources += [*sorted((FIRMWARE / "kernels").glob("*.c")), *sorted(VIRTUAL.glob("*.c")), folder / "main.c"]
     objects += tools.compile_all([*sources, folder / "assembly.S"], [FIRMWARE], _DEFINES, folder / "objects")
     image = tools.link(objects, [VIRTUAL / "memory.ld", FIRMWARE / "sections.ld"], folder / "models.elf")
     return _split(_uart_bytes(image, folder / "uart"), models, len(inputs[0]))
