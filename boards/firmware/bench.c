@@ -31,6 +31,7 @@ void bench_lap(void)
 
 void bench_infer(uint32_t times)
 {
+    input_as_tensor();
     for (uint32_t run = 0; run < times; run++) {
         input_to_model();
         model_invoke();
@@ -63,7 +64,6 @@ void bench_listen(void)
 
 void bench_infer_layers(void)
 {
-    input_as_tensor();
     prof_start();
 #if MODEL_FRONT_END
     bench_features();

@@ -13,7 +13,7 @@
 /* Tell the time: `m-lap-us-N`, or a pulse on the timestamp pin when energy is measured. */
 void bench_lap(void);
 
-/* Run on the loaded input, which is input_as_tensor(), and keep the output. */
+/* Run on the loaded input and keep the output. Where time counts, input_as_tensor() comes before. */
 void bench_infer(uint32_t times);
 
 #if MODEL_FRONT_END

@@ -38,7 +38,7 @@ from tests.boards.register_model import (
 READY = b"m-ready\r\n"
 PERIPHERALS = ((0x40000000, 1 << 20), (0x52000000, 1 << 16), (0x58000000, 1 << 20), (0x5C000000, 1 << 16))
 CORE_SPACE = (0xE0000000, 1 << 20)
-CYCLES_PER_READ = 1000
+CYCLES_PER_READ = 40
 MPU_REGIONS = 8
 AFTER_A_BYTE = 800  # instructions: more than the main loop needs for it
 MOST_INSTRUCTIONS = 3_000_000
@@ -92,6 +92,7 @@ class EmulatedBoard:
         self.regions: dict[int, MpuRegion] = {}
         self.usart = Usart()
         self.cycles = 0  # since the counter was cleared, without end
+        self.edges: list[tuple[str, int]] = []  # of the timestamp pin: which, and the cycle
         self.was_reset = False
         self._replies_wanted = 1
         self._stopping = False
@@ -238,6 +239,9 @@ class EmulatedBoard:
         self.order.append((name, value))
         if name.endswith("_ICR"):
             self.usart.overrun = self.usart.overrun and not value & BIT[3]
+        elif name == f"GPIO{self.board.timestamp_pin[1]}_BSRR":
+            number = int(self.board.timestamp_pin[2:])
+            self.edges.append(({BIT[number]: "rise", BIT[number] << 16: "fall"}[value], self.cycles))
         elif name == "DWT_CYCCNT":
             self.cycles = value
         elif name == "MPU_RASR" and value & 1:

@@ -16,7 +16,9 @@ from stages.firmware.stage import run as firmware
 from stages.graph.graph import Graph
 from stages.graph.int8_reference import run_graph
 from stages.graph.tflite_writer import write_tflite
+from tests.boards.emulated_board import EmulatedBoard
 from tests.boards.qemu_twin import Twin, running_twin
+from tests.boards.register_model import HSE_HZ
 from tests.boards.stock_runner import StockRunner
 from tests.boards.test_protocol import EXCHANGES
 
@@ -113,6 +115,22 @@ def pulses_and_text(log: Path) -> str:
                 seen += "~"
             low = not int(data, 16) & 1
     return seen
+
+
+def test_a_board_built_for_energy_speaks_slowly_and_pulses_for_a_microsecond(for_energy: Firmware) -> None:
+    described = load_board(BOARD)
+    board = EmulatedBoard(for_energy.image, described)
+    assert board.sent == b"m-timestamp-mode-energy\r\nm-init-done\r\nm-ready\r\n"
+    console_hz = board.family.clocks(board.written, HSE_HZ[BOARD], described.console.uart).console_hz
+    assert console_hz / board.written["USART3_BRR"] == pytest.approx(described.baud(measures_energy=True), rel=0.01)
+    assert [edge for edge, _ in board.edges] == ["rise"], "high from the start"
+    assert board.ask(b"timestamp%") == b"m-ready\r\n"
+    assert b"m-infer-start-1\r\nm-infer-done\r\n" in board.ask(b"infer 1 0%")
+    assert [edge for edge, _ in board.edges[1:]] == ["fall", "rise"] * 3
+    cycles = [cycle for _, cycle in board.edges[1:]]
+    for fall, rise in zip(cycles[::2], cycles[1::2], strict=True):
+        assert 1 <= (rise - fall) / described.clock_mhz < 5
+    assert board.stray == board.forbidden == []
 
 
 def test_the_stock_runner_measures_energy(for_energy: Firmware, network: Graph, tmp_path: Path) -> None:

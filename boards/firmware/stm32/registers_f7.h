@@ -60,7 +60,7 @@
 #define RESET_CAUSE_IWDG (1u << 29)
 #define RESET_CAUSE_CLEAR (1u << 24)
 
-/* Chapter 40 (RM0385) or 44 (RM0410), debug support: DBGMCU_APB1_FZ */
+/* Debug support (DBG), MCU debug component: DBGMCU_APB1_FZ */
 #define DEBUG_FREEZE REGISTER(0xE0042008u)
 #define DEBUG_FREEZE_IWDG (1u << 12)
 

@@ -70,7 +70,7 @@
 #define RESET_CAUSE_IWDG (1u << 26)
 #define RESET_CAUSE_CLEAR (1u << 16)
 
-/* 60.5.8 DBGMCU registers: DBGMCU_APB4FZ1 */
+/* Debug infrastructure, microcontroller debug unit: DBGMCU_APB4FZ1 */
 #define DEBUG_FREEZE REGISTER(0x5C001054u)
 #define DEBUG_FREEZE_IWDG (1u << 18)
 

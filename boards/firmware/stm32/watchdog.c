@@ -1,5 +1,5 @@
-/* watchdog.c: RM0385 chapter 27, RM0410 chapter 30, RM0433 chapter 44 (IWDG); cause of a reset: the RCC's RCC_CSR (F7)
- * or RCC_RSR (H7).
+/* watchdog.c: RM0385 chapter 27, RM0410 chapter 30 and RM0433, independent watchdog (IWDG); cause of a reset: the RCC's
+ * RCC_CSR (F7) or RCC_RSR (H7).
  */
 #include "watchdog.h"
 

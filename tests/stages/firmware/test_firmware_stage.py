@@ -119,7 +119,7 @@ def test_the_image_starts_with_stack_and_reset_vector(built: Firmware) -> None:
     with built.image.open("rb") as file:
         elf = ELFFile(file)
         (reset,) = elf.get_section_by_name(".symtab").get_symbol_by_name("Reset_Handler")
-        assert vectors[0] == 0x20000000 + 4096
+        assert vectors[0] == 0x20000000 + 256 + 4096  # above the stack and its guard
         assert vectors[1] == reset["st_value"]
         assert reset["st_value"] & 1
 
