@@ -26,6 +26,7 @@ LONG_COMMAND_LIMIT = 250  # of `audio`
 LONG_COMMAND = "audio "
 ATTEMPTS = 4
 ENERGY_BAUD = 9600  # of an image in energy mode, whatever the board's usual rate
+_STATELESS = ("build", "clock", "memory", "timestamp", "check", "name", "profile")  # the same after a restart
 BAUD_CONFIRM_S = 0.8  # the device waits for a second
 BAUD_FALL_BACK_S = 1.3
 
@@ -179,7 +180,9 @@ class Dialogue:
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 return parse(self.command(text, timeout_s))
-            except (LinkTimeout, GarbledReply, CommandRefused) as error:
+            except (LinkTimeout, GarbledReply, CommandRefused, DeviceRestarted) as error:
+                if isinstance(error, DeviceRestarted) and text not in _STATELESS:
+                    raise  # what it held is lost: the caller must begin anew
                 if attempt == ATTEMPTS:
                     raise type(error)(f"{error} ({text!r} to {self.name} was sent {ATTEMPTS} times)") from error
                 self.retries += 1

@@ -136,6 +136,15 @@ def test_restart_on_the_way_repeats_the_whole_inference(command: str) -> None:
         assert device.commands.count(f"db load {len(INPUT)}") == 2
 
 
+@pytest.mark.parametrize("command", ["build", "clock", "memory", "check"])
+def test_restart_during_a_question_that_needs_no_input_costs_a_retry(command: str) -> None:
+    with FakeDevice(NETWORK, [Mishap("reset", command)]) as device, connected(device) as link:
+        link.sync()
+        assert (link.build_id(), link.clock_hz()) == (NETWORK.build_id, NETWORK.clock_hz)
+        assert link.memory().stack_bytes == 4096
+        assert link.retries == 1
+
+
 def test_restart_during_a_timed_inference_is_an_error_not_a_time() -> None:
     with FakeDevice(NETWORK, [Mishap("reset", "infer")]) as device, connected(device) as link:
         link.sync()
