@@ -26,8 +26,7 @@ LONG_COMMAND_LIMIT = 250  # of `audio`
 LONG_COMMAND = "audio "
 ATTEMPTS = 4
 ENERGY_BAUD = 9600  # of an image in energy mode, whatever the board's usual rate
-BAUD_CONFIRM_S = 0.8  # the device waits for a second
-BAUD_FALL_BACK_S = 1.3
+_STATELESS = ("build", "clock", "memory", "timestamp", "check", "name", "profile")  # the same after a restart
 
 Value = TypeVar("Value")
 # Writes bytes into a named buffer of the running image, past the serial line; False where that is not possible.
@@ -42,6 +41,8 @@ class Limits:
     infer_s: float = 60.0  # a large network with portable kernels, in QEMU on a busy machine
     sync_s: float = 10.0  # in all
     sync_attempt_s: float = 1.0
+    baud_confirm_s: float = 0.8  # the device waits for a second
+    baud_fall_back_s: float = 1.3
 
 
 class Dialogue:
@@ -179,7 +180,9 @@ class Dialogue:
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 return parse(self.command(text, timeout_s))
-            except (LinkTimeout, GarbledReply, CommandRefused) as error:
+            except (LinkTimeout, GarbledReply, CommandRefused, DeviceRestarted) as error:
+                if isinstance(error, DeviceRestarted) and text not in _STATELESS:
+                    raise  # what it held is lost: the caller must begin anew
                 if attempt == ATTEMPTS:
                     raise type(error)(f"{error} ({text!r} to {self.name} was sent {ATTEMPTS} times)") from error
                 self.retries += 1
@@ -252,13 +255,13 @@ class Dialogue:
         try:
             replies.single(self.command(f"baud {baud}"), rf"m-baud-\[{baud}\]")
             self._port.baud = baud
-            replies.nothing(self.command("baud ok", BAUD_CONFIRM_S))
+            replies.nothing(self.command("baud ok", self._limits.baud_confirm_s))
             self._rates, self._agreed = (self._port.first_baud, baud), True
         except (LinkTimeout, GarbledReply):
             # Without a confirmation the device goes back; only the reply to it may have been lost, so both are tried.
             self._rates, self._agreed = (self._port.first_baud, baud), True
             self._port.baud = self._port.first_baud
-            time.sleep(BAUD_FALL_BACK_S)
+            time.sleep(self._limits.baud_fall_back_s)
             self.sync()
             self._rates = (self._port.first_baud, self._port.baud)
         except DeviceFault:  # refused: nothing has changed

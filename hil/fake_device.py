@@ -37,7 +37,6 @@ MishapKind = Literal["silence", "torn", "flipped", "doubled", "not_ready", "deaf
 _POLL_S = 0.05
 _OUTPUT_BYTES_PER_LINE = 32
 _BUFFER_BYTES_PER_LINE = 8
-_BAUD_CONFIRM_S = 1.0
 _RATES = {9600: termios.B9600, 115200: termios.B115200, 460800: termios.B460800, 921600: termios.B921600}
 BOOT_LINES = ("m-timestamp-mode-performance", "m-lap-us-0", "m-init-done", READY)
 ENERGY_BOOT_LINES = ("m-timestamp-mode-energy", "m-init-done", READY)
@@ -92,6 +91,7 @@ class FakeDevice:
         *,
         through: Literal["socket", "pty"] = "socket",
         first_baud: int = 115200,
+        baud_confirm_s: float = 1.0,
     ) -> None:
         self._network = network
         self._mishaps = list(mishaps)
@@ -99,7 +99,7 @@ class FakeDevice:
         self._boot = ENERGY_BOOT_LINES if network.energy_mode else BOOT_LINES
         self._reply_crc = 0
         self._first_baud = self._baud = first_baud
-        self._unconfirmed_until = 0.0
+        self._unconfirmed_until, self._baud_confirm_s = 0.0, baud_confirm_s
         self._stopping = threading.Event()
         self.commands: list[str] = []  # every command received, for tests that count
         if through == "socket":
@@ -261,7 +261,7 @@ class FakeDevice:
             case ["baud", rate]:
                 if not rate.isdigit() or int(rate) not in _RATES:
                     return (f"e-[Baud rate refused: {rate}]",)
-                self._baud, self._unconfirmed_until = int(rate), time.monotonic() + _BAUD_CONFIRM_S
+                self._baud, self._unconfirmed_until = int(rate), time.monotonic() + self._baud_confirm_s
                 return (f"m-baud-[{rate}]",)
             case ["output"]:
                 return tuple(f"m-output-[{part}]" for part in _hex_lines(self._memory.output))

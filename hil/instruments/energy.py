@@ -176,22 +176,22 @@ def measure(
 
 
 def combined(reports: Sequence[EnergyReport]) -> EnergyReport:
-    """Captures of one window each as one report: what is random shrinks with their number, what is systematic stays."""
-    n = len(reports)
+    """Several captures as one report: what is random shrinks with the number of windows, what is systematic stays."""
+    n = sum(report.n for report in reports)
     energies_j = np.array([energy for report in reports for energy in report.energies_j], dtype=np.float64)
-    parts = [report.uncertainty for report in reports]
+    parts = [(report.n, report.uncertainty) for report in reports]
     idle = [report.idle for report in reports if report.idle is not None]
     return EnergyReport(
-        n=len(energies_j),
+        n=n,
         energy_j=float(np.mean(energies_j)),
         energies_j=tuple(float(energy) for energy in energies_j),
-        duration_s=sum(report.duration_s for report in reports) / n,
+        duration_s=sum(report.n * report.duration_s for report in reports) / n,
         uncertainty=Uncertainty(
-            spread_j=2 * float(np.std(energies_j, ddof=1)) / sqrt(len(energies_j)) if len(energies_j) > 1 else None,
-            noise_j=sqrt(sum(part.noise_j**2 for part in parts)) / n,
-            sampling_j=sqrt(sum(part.sampling_j**2 for part in parts)) / n,
-            time_base_j=sum(part.time_base_j for part in parts) / n,
-            range_j=sum(part.range_j for part in parts) / n,
+            spread_j=2 * float(np.std(energies_j, ddof=1)) / sqrt(n) if n > 1 else None,
+            noise_j=sqrt(sum((count * part.noise_j) ** 2 for count, part in parts)) / n,
+            sampling_j=sqrt(sum((count * part.sampling_j) ** 2 for count, part in parts)) / n,
+            time_base_j=sum(count * part.time_base_j for count, part in parts) / n,
+            range_j=sum(count * part.range_j for count, part in parts) / n,
         ),
         idle=_combined_idle(idle) if idle else None,
     )

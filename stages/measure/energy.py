@@ -70,9 +70,9 @@ def _on_twin(link: DeviceLink, board: Board, seen: Seen, profile: Sequence[OpPro
     with twin_meter(power) as (meter, supply):
         plan = plan_windows(meter, latency_s, len(seen.samples))
 
-        def fire() -> None:
-            # The twin's counts do not vary: one inference stands for all those of its window.
-            supply.executed([layer.ticks for layer in link.layers()], plan.inferences)
+        def fire(windows: int) -> None:
+            # The twin's counts do not vary: one inference stands for all those of the capture.
+            supply.executed([layer.ticks for layer in link.layers()], plan.inferences, windows)
 
         return EnergyResult("simulated", record_windows(meter, plan, fire))
 
@@ -100,7 +100,12 @@ def record_on_board(link: DeviceLink, meter: Instrument, seen: Seen) -> EnergySe
     """The windows of a device that pulses its pin."""
     plan = plan_windows(meter, sum(seen.op_ticks) / seen.clock_hz, len(seen.samples))
     limit_s = _REPLY_S + 4 * plan.window_s
-    return record_windows(meter, plan, lambda: link.infer(plan.inferences, 0, limit_s))
+
+    def fire(windows: int) -> None:
+        for _ in range(windows):
+            link.infer(plan.inferences, 0, limit_s)
+
+    return record_windows(meter, plan, fire)
 
 
 def energy_record(result: EnergyResult) -> dict[str, Any]:
@@ -116,7 +121,7 @@ def energy_record(result: EnergyResult) -> dict[str, Any]:
         "n": report.n,
         "inferences_per_window": seen.inferences,
         "captures_repeated": seen.retries,
-        "sample_interval_us": seen.traces[0].dt_s * 1e6,
+        "sample_interval_us": seen.windows[0][0].dt_s * 1e6,
         "energy_mj": report.energy_j * 1e3,
         "above_idle_mj": None if report.above_idle_j is None else report.above_idle_j * 1e3,
         "window_ms": report.duration_s * 1e3,

@@ -137,7 +137,7 @@ class Bench:
             with twin_meter(power, meter_faults) as (meter, supply):
                 plan = plan_windows(meter, sum(seen.op_ticks) / self.board.clock_hz, 2)
                 ticks = [layer.ticks for layer in device.link.layers()]
-                energy = record_windows(meter, plan, lambda: supply.executed(ticks, plan.inferences))
+                energy = record_windows(meter, plan, lambda windows: supply.executed(ticks, plan.inferences, windows))
             return Result(seen, energy.report.energy_j)
 
 

@@ -23,7 +23,7 @@ def rotated(data: bytes) -> bytes:
 NETWORK = FakeNetwork(infer=rotated, layer_ticks=(1_000_000, 250_000))
 
 
-IMPATIENT = Limits(reply_s=0.3, infer_s=0.3, sync_s=5.0, sync_attempt_s=0.3)
+IMPATIENT = Limits(reply_s=0.3, infer_s=0.3, sync_s=5.0, sync_attempt_s=0.3, baud_confirm_s=0.3, baud_fall_back_s=0.6)
 
 
 def connected(device: FakeDevice) -> DeviceLink:
@@ -134,6 +134,15 @@ def test_restart_on_the_way_repeats_the_whole_inference(command: str) -> None:
         link.sync()
         assert link.outputs_of(INPUT) == rotated(INPUT)
         assert device.commands.count(f"db load {len(INPUT)}") == 2
+
+
+@pytest.mark.parametrize("command", ["build", "clock", "memory", "check"])
+def test_restart_during_a_question_that_needs_no_input_costs_a_retry(command: str) -> None:
+    with FakeDevice(NETWORK, [Mishap("reset", command)]) as device, connected(device) as link:
+        link.sync()
+        assert (link.build_id(), link.clock_hz()) == (NETWORK.build_id, NETWORK.clock_hz)
+        assert link.memory().stack_bytes == 4096
+        assert link.retries == 1
 
 
 def test_restart_during_a_timed_inference_is_an_error_not_a_time() -> None:
@@ -264,7 +273,7 @@ def test_faster_rate_is_agreed_on_and_used() -> None:
     ids=lambda mishap: f"{mishap.kind} {mishap.command}",
 )
 def test_rate_that_is_not_confirmed_falls_back_on_both_sides(mishap: Mishap) -> None:
-    with FakeDevice(NETWORK, [mishap], through="pty") as device, connected(device) as link:
+    with FakeDevice(NETWORK, [mishap], through="pty", baud_confirm_s=0.4) as device, connected(device) as link:
         link.sync()
         changed = link.change_baud(921600)
         assert not changed

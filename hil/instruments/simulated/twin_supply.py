@@ -37,8 +37,8 @@ class TwinSupply:
     def __init__(self, power: TwinPower, board: Board) -> None:
         self._power, self._board = power, board
 
-    def executed(self, op_instructions: Sequence[int], times: int) -> None:
-        """`times` inferences of so many instructions each, between two edges."""
+    def executed(self, op_instructions: Sequence[int], times: int, windows: int = 1) -> None:
+        """`windows` times: `times` inferences of so many instructions by op, between two edges."""
         per_instruction = self._power.cycles_per_instruction
         run = [
             (ticks * cycles / self._power.clock_hz, self._power.active_w)
@@ -46,7 +46,7 @@ class TwinSupply:
             if ticks * cycles > 0
         ]
         idle_w = IDLE_SHARE_ASSUMED * self._power.active_w
-        self._board.timeline = Timeline.of_runs(run * times, runs=1, idle_s=_IDLE_S, idle_w=idle_w)
+        self._board.timeline = Timeline.of_runs(run * times, runs=windows, idle_s=_IDLE_S, idle_w=idle_w)
         self._board.seed += 1  # every capture has noise of its own
 
 

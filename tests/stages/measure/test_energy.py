@@ -16,7 +16,7 @@ from hil.fake_device import FakeDevice, FakeNetwork
 from hil.instruments.simulated.lpm01a import SimulatedLpm01a
 from hil.instruments.simulated.n6705 import SimulatedN6705
 from hil.instruments.simulated.scpi_server import ScpiServer
-from hil.instruments.simulated.timeline import Board, Timeline
+from hil.instruments.simulated.timeline import Board, Fault, Timeline
 from hil.instruments.simulated.truevolt import SimulatedTruevolt
 from hil.link import DeviceLink
 from hil.locks import instrument_lock
@@ -50,30 +50,38 @@ def test_beside_a_twin_energy_is_simulated_and_says_so(measured) -> None:  # noq
 
 
 @dataclass
-class Wired:
-    """A fake board in energy mode whose pulses a simulated instrument sees."""
+class Wired(Board):
+    """What a simulated instrument sees of a fake board in energy mode: two pulses of its pin are a window."""
 
-    supply: Board
-    device: FakeDevice
-    power_w: float
+    power_w: float = 0.9
+    pulses: int = 0
+    follows: bool = True
 
-    def pulse(self) -> None:
-        command, _, number = self.device.commands[-1].partition(" ")
-        if command == "infer":
-            run = [(int(number.split(" ")[0]) * LATENCY_S, self.power_w)]
-            self.supply.timeline = Timeline.of_runs(run, runs=1, idle_s=0.1, idle_w=IDLE_W)
+    def next_fault(self) -> Fault | None:
+        self.pulses = 0  # a new capture begins
+        return super().next_fault()
+
+    def pulse(self, command: str) -> None:
+        if command.startswith("infer") and self.follows:
+            self.pulses += 1
+            window = (int(command.split(" ")[1]) * LATENCY_S, self.power_w)
+            self.timeline = _timeline(window, (self.pulses + 1) // 2)
+
+
+def _timeline(window: tuple[float, float], windows: int) -> Timeline:
+    return Timeline.of_runs([window], runs=windows, idle_s=0.1, idle_w=IDLE_W)
 
 
 @contextmanager
-def board_with(kind: str, folder: Path, faults: tuple[str, ...] = (), energy_mode: bool = True) -> Iterator[OpenLink]:
+def board_with(kind: str, folder: Path, faults: tuple[Fault, ...] = (), energy_mode: bool = True) -> Iterator[OpenLink]:
     """An attached board, and bench.yaml that ties the instrument of this kind to it."""
-    power_w = 0.1 if kind == "lpm01a" else 0.9
-    # The LPM01A streams from its start on, so it must know beforehand: windows of 1,000 samples of 0.2 ms.
-    timeline = Timeline.of_runs([(0.2, power_w)], runs=1, idle_s=0.1, idle_w=IDLE_W)
-    supply = Board(timeline, noise_a=1e-5, pulse_s=300e-6, faults=list(faults))
-    network = FakeNetwork(infer=bytes, layer_ticks=TICKS, energy_mode=energy_mode, pulse=lambda: wired.pulse())
+    supply = Wired(_timeline((0.01, 0.9), 1), noise_a=1e-5, pulse_s=300e-6, faults=list(faults))
+    if kind == "lpm01a":  # it streams from its start on, so it must know beforehand: windows of 1,000 samples of 0.2 ms
+        supply.power_w, supply.follows, supply.timeline = 0.1, False, _timeline((0.2, 0.1), 4)
+    network = FakeNetwork(
+        infer=bytes, layer_ticks=TICKS, energy_mode=energy_mode, pulse=lambda: supply.pulse(device.commands[-1])
+    )
     with FakeDevice(network) as device, _instrument(kind, supply) as entry:
-        wired = Wired(supply, device, power_w)
         (folder / "bench.yaml").write_text(f"boards:\n  {SERIAL}: {{instrument: {kind}, voltage: 3.3V, {entry}}}\n")
         with DeviceLink.open(device.url) as link:
             link.sync()
