@@ -14,9 +14,8 @@ import numpy as np
 
 from boards import BOARDS_FOLDER
 from stages.firmware.c_text import c_array
-from stages.firmware.image import write_sources
+from stages.firmware.image import Placement, write_sources
 from stages.firmware.model_source import CompiledModel
-from stages.firmware.placement import Placement
 from stages.firmware.toolchain import Toolchain
 
 FIRMWARE = BOARDS_FOLDER / "firmware"
@@ -68,20 +67,14 @@ int main(void)
 """
 
 
-def twin_outputs(
-    models: Sequence[CompiledModel],
-    inputs: Sequence[np.ndarray],
-    folder: Path,
-    placements: Sequence[Placement] | None = None,
-) -> list[np.ndarray]:
+def twin_outputs(models: Sequence[CompiledModel], inputs: Sequence[np.ndarray], folder: Path) -> list[np.ndarray]:
     """What each network makes of its inputs (as many for each), one row per input."""
-    placements = placements or [Placement(region="dtcm", macro="PLACE_FAST")] * len(models)
     tools = Toolchain(optimise="O2", path_names={})
     objects: list[Path] = []
     declarations, rows, assembly = [], [], {}
     for index, (model, values) in enumerate(zip(models, inputs, strict=True)):
         generated = folder / f"model_{index}"
-        write_sources(model, "test", placements[index], generated)
+        write_sources(model, "test", Placement(region="dtcm", macro="PLACE_FAST"), generated)
         assembly |= model.assembly
         renames = {name: f"m{index}_{name}" for name in _RENAMED}
         sources = [generated / "model.c"]
