@@ -2,8 +2,9 @@
 
 The code itself is read, not what the compiler says of it, so that generated assembly and the C library count like
 everything else. A function's use is all that its instructions take from the stack pointer, whichever way it runs. An
-indirect call from inside an inference goes to the generated inner loops, which is all that the kernels' structures
-point to; any other may go to every function whose address the linker put somewhere (images keep their relocations).
+indirect call from a kernel goes to the generated inner loops, which is all that the kernels' structures point to; one
+from the profiler's marks to a function whose address stands in code, because somebody passed it on; any other may go to
+every function whose address the linker put somewhere (images keep their relocations).
 
 Refuses recursion and memory taken from the stack in amounts that are not known.
 """
@@ -24,7 +25,7 @@ from elftools.elf.relocation import RelocationSection
 
 from pipeline.errors import StageError
 
-_ENTRY, _INFERENCE, _VECTORS = "Reset_Handler", "model_invoke", ".vectors"
+_ENTRY, _INFERENCE, _MARKS, _VECTORS = "Reset_Handler", "model_invoke", "prof_", ".vectors"
 _EXCEPTION_BYTES = 112  # 26 words with those of the FPU, aligned to 8 (DDI 0403, exception entry)
 _ABSOLUTE = {ENUM_RELOC_TYPE_ARM[name] for name in ("R_ARM_ABS32", "R_ARM_TARGET1")}
 _IMMEDIATE = re.compile(r"#(-?(?:0x)?[0-9a-f]+)")
@@ -83,6 +84,7 @@ class _Code:
         pointers = [(section, word - 1) for section, word in words if word & 1 and word - 1 in self.functions]
         self.handlers = {function for section, function in pointers if section == _VECTORS}
         self._pointed = {function for section, function in pointers if section != _VECTORS}
+        self._passed_on = {function for section, function in pointers if section == ".text"}
         for function in self.functions.values():
             self._read(function)
         self._depths: dict[int, int] = {}
@@ -106,7 +108,9 @@ class _Code:
         if not function.calls_pointers:
             return function.calls
         generated = {at for at, other in self.functions.items() if other.name in inner_loops}
-        return function.calls | (generated if start in self._inference else self._pointed - generated)
+        if start not in self._inference:
+            return function.calls | (self._pointed - generated)
+        return function.calls | (self._passed_on - generated if function.name.startswith(_MARKS) else generated)
 
     def _reached(self, start: int) -> set[int]:
         """What is called directly from here on."""
@@ -139,6 +143,7 @@ class _Code:
                 word = halves.get(operands.split(",")[0], 0) | _number(operands) << 16
                 if word & 1 and word - 1 in self.functions:
                     self._pointed.add(word - 1)
+                    self._passed_on.add(word - 1)
             elif mnemonic == "blx" or (mnemonic == "bx" and operands != "lr"):
                 function.calls_pointers = True
             elif mnemonic.startswith("b") and mnemonic != "bkpt" and operands.startswith("#"):

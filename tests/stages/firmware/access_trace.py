@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from boards import BOARDS_FOLDER
-from stages.firmware.fast_calls import fast_call
 from stages.firmware.fast_dot import Weights
 from stages.firmware.kernel_calls import KernelCall
-from stages.firmware.portable_calls import kernel_call
+from stages.firmware.model_source import compile_model
 from stages.graph.graph import Graph
 from tests.stages.firmware.plain_inner_loops import plain_inner_loops
 
@@ -151,8 +150,7 @@ class Trace:
 
 def layer_of(graph: Graph, weights: Weights | None) -> Layer:
     """The only op of a network on a fast kernel, if it has one and `weights` are given."""
-    fast = fast_call(graph, graph.ops[0], "op_0", weights) if weights else None
-    return Layer(graph, fast or kernel_call(graph, 0))
+    return Layer(graph, compile_model(graph, weights=weights).calls[0])
 
 
 def traces(layers: Sequence[Layer], folder: Path) -> list[Trace]:

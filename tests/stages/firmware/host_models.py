@@ -31,6 +31,7 @@ FLAGS = (
 )
 _RENAMED = ("model_input", "model_output", "model_invoke")
 _MOST_OPS = 64
+_ONE_ARENA = Placement(region="dtcm", macro="PLACE_FAST")
 
 _MAIN = """
 #include <stdbool.h>
@@ -80,13 +81,15 @@ class HostModels:
         return np.frombuffer(done.stdout, np.int8).reshape(len(inputs), -1)
 
 
-def build_host_models(graphs: Sequence[Graph], folder: Path, weights: Weights | None = None) -> HostModels:
+def build_host_models(
+    graphs: Sequence[Graph], folder: Path, weights: Weights | None = None, placement: Placement = _ONE_ARENA
+) -> HostModels:
     """With `weights`, the Cortex-M7's kernels, on inner loops in plain C."""
     models = [compile_model(graph, weights=weights, runtime="overlap") for graph in graphs]
 
     def build(index: int) -> Path:
         generated = folder / f"model_{index}"
-        write_sources(models[index], f"model_{index}", Placement(region="dtcm", macro="PLACE_FAST"), generated)
+        write_sources(models[index], f"model_{index}", placement, generated)
         renames = [f"-D{name}=m{index}_{name}" for name in _RENAMED]
         return _compiled(generated / "model.c", generated / "model.o", f"-I{generated}", *renames)
 

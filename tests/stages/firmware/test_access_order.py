@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from stages.firmware.access_order import WHOLE, overlap_distance
-from stages.firmware.portable_calls import kernel_call
 from stages.graph.graph import ActivationOptions, ConvOptions, Graph, PoolOptions
 from tests.stages.firmware.access_trace import Layer, layer_of, traces
 from tests.stages.graph.int8_graphs import Int8Builder
@@ -103,7 +102,7 @@ def test_every_kernel_reads_and_writes_as_its_distance_says(tmp_path: Path) -> N
 
 def test_a_kernel_that_nobody_has_described_must_not_overlap() -> None:
     graph = random_layer("conv", 0)
-    call = replace(kernel_call(graph, 0), kernel="a_new_one")
+    call = replace(layer_of(graph, None).call, kernel="a_new_one")
     assert overlap_distance(graph, graph.ops[0], call) is None
 
 

@@ -17,8 +17,7 @@ from stages.firmware.stage import FirmwareConfig
 from stages.firmware.stage import run as firmware
 from stages.graph.graph import ActivationOptions, ConvOptions, Graph
 from stages.graph.tflite_writer import write_tflite
-from tests.stages.firmware.host_models import tflm_outputs
-from tests.stages.firmware.twin_models import twin_outputs
+from tests.stages.firmware.host_models import build_host_models, tflm_outputs
 from tests.stages.graph.int8_graphs import Int8Builder, random_inputs, residual_network
 
 BOARD = load_board("nucleo_h743zi2")
@@ -113,15 +112,14 @@ def place_needs(model: CompiledModel) -> int:
     return shapes[40] + shapes[8]
 
 
-@pytest.mark.slow
-def test_the_twin_computes_the_same_with_its_arena_in_two_parts(tmp_path: Path) -> None:
+def test_a_network_computes_the_same_with_its_arena_in_two_parts(tmp_path: Path) -> None:
     graph = residual_network(0)
     model = compiled(graph, "overlap")
     board = with_dtcm(BOARD, VARIABLE_BYTES + model.scratch_bytes + model.layout.arena_bytes - 64)
     placement = place(model, board)
     assert placement.spill is not None
     inputs = random_inputs(graph, 5)
-    (outputs,) = twin_outputs([model], [inputs], tmp_path, [placement])
+    outputs = build_host_models([graph], tmp_path, "fast", placement).run(0, inputs)
     assert np.array_equal(outputs, tflm_outputs(graph, inputs))
 
 

@@ -21,7 +21,17 @@ __attribute__((noinline)) void handler(void) {{ volatile char room[400]; room[0]
 loop *volatile table = handler;
 loop *volatile loops = inner;
 void model_invoke(void);
-__attribute__((noinline)) void model_invoke(void) {{ volatile char room[64]; room[0] = 1; loops(); room[1] = 1; }}
+loop *observer;
+void prof_record(void);
+void prof_record(void) {{ if (observer) {{ observer(); observer = 0; }} }}
+__attribute__((noinline)) void model_invoke(void)
+{{
+    volatile char room[64];
+    room[0] = 1;
+    loops();
+    prof_record();
+    room[1] = 1;
+}}
 {more}
 void Reset_Handler(void);
 void Reset_Handler(void) {{ model_invoke(); {body} for (;;) {{ }} }}
@@ -63,6 +73,12 @@ def test_every_function_takes_what_the_compiler_says(tmp_path: Path) -> None:
 def test_an_interrupt_may_come_at_the_deepest_place(tmp_path: Path) -> None:
     bound = stack_bound(linked(tmp_path, more="void Reset_Handler(void);" + VECTORS), ["inner"])
     assert bound.image_bytes == bound.main_bytes + 112 + 80
+
+
+def test_a_function_that_is_passed_to_the_marks_counts_within_an_inference(tmp_path: Path) -> None:
+    more = "void show(void); void show(void) { volatile char room[600]; room[0] = 1; }"
+    bound = stack_bound(linked(tmp_path, "observer = show;", more), ["inner"])
+    assert 64 + 600 <= bound.inference_bytes <= 64 + 600 + 48
 
 
 def test_a_recursion_is_named(tmp_path: Path) -> None:
