@@ -55,7 +55,7 @@ def run(model: Path, dataset: Path | None, *, config: FirmwareConfig, board: str
     placement = place_arena(compiled, described, front_end)
     generated = out_dir / "generated"
     write_sources(compiled, config.model_name, placement, generated, front_end)
-    images = build_images(described, generated, config.optimise, out_dir)
+    images = build_images(described, generated, "Os" if config.weights == "small" else config.optimise, out_dir)
     return Firmware(
         image=images.image,
         image_bin=images.image_bin,
