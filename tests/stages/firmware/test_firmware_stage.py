@@ -144,8 +144,8 @@ def test_weights_beyond_the_flash_are_refused_with_the_bytes_over(tmp_path: Path
     builder = Int8Builder(0)
     x = builder.flatten(builder.input(1, 1, 2100))
     graph = builder.graph(builder.fully_connected(x, 1000, ActivationOptions()))
-    # 1000 rows of 2,100 weights filled up to 2,112, 1000 channels of 9 B, a structure of 112 B, 16 B to spare, 24 KiB of
-    # code, against 2 MiB.
+    # 1000 rows of 2,100 weights filled up to 2,112, 1000 channels of 9 B, a structure of 112 B, 16 B to spare, 24 KiB
+    # of code, against 2 MiB.
     constants = 2_112_000 + 9_000 + 112 + 16
     code = 4 * compile_model(graph, arena_layout(graph), "small").assembly["dot_loop_1x4_0_0_0_0"].count("\n    ")
     over = constants + code + 24 * 1024 - 2 * 1024**2
