@@ -9,6 +9,7 @@ import numpy as np
 
 from stages.firmware.assembly.dot import CHANNELS, DotShape, dot_function, header_words
 from stages.firmware.assembly.dot_loop import SIDE_BY_SIDE, dot_loop_function, round_taps
+from stages.firmware.assembly.elementwise import WIDEN_NAME, widen_function
 from stages.firmware.c_text import c_array
 from stages.firmware.fast_scaling import Scaling
 from stages.firmware.kernel_parameters import weighted_operands, weights_title
@@ -52,6 +53,10 @@ class Dot:
         self.shapes = {pixels: self._shape(pixels) for pixels in (*ones, *({2} if max(counts) > 1 else ()))}
         whole = max(round_taps(pixels) for pixels in self.shapes) if self.looped else 1
         self.taps += -self.taps % whole
+        # Channels in fours may stay in the order in which they are widened fastest; the weights take it on.
+        self.is_apart = original.shape[-1] % 4 == 0
+        if self.is_apart:
+            weights = weights.reshape(*weights.shape[:2], -1, 4)[..., [0, 2, 1, 3]].reshape(weights.shape)
         filled = np.pad(weights, ((0, 0), (0, 0), (0, self.taps - weights.shape[2])))
         self.blocks = packed_blocks(scaling, filled, self.weight_bytes)
         self._zero = scaling.zero
@@ -90,6 +95,7 @@ class Dot:
             "one_pixel": self.shapes[1].name if 1 in self.shapes else "0",
             "blocks": f"{self.name}_blocks",
             "block_words": self.blocks.shape[1],
+            "widen": WIDEN_NAME if self.is_apart else "0",
             "pixel_elements": elements,
         }
 
@@ -98,14 +104,16 @@ class Dot:
         return self.blocks.nbytes + (4 * _SPARE_WORDS if self.looped else 0)
 
     def declarations(self) -> str:
-        functions = "".join(f"fast_dot_function {shape.name};\n" for shape in self.shapes.values())
+        functions = f"fast_widen_function {WIDEN_NAME};\n" if self.is_apart else ""
+        functions += "".join(f"fast_dot_function {shape.name};\n" for shape in self.shapes.values())
         title = f"{self.title}, int{8 * self.weight_bytes} in blocks of {CHANNELS} outputs"
         words = np.pad(self.blocks.reshape(-1), (0, _SPARE_WORDS if self.looped else 0))
         return functions + c_array("int32_t", f"{self.name}_blocks", words, title)
 
     def assembly(self) -> tuple[tuple[str, str], ...]:
         make = dot_loop_function if self.looped else dot_function
-        return tuple((shape.name, make(shape)) for shape in self.shapes.values())
+        widening = ((WIDEN_NAME, widen_function()),) if self.is_apart else ()
+        return (*widening, *((shape.name, make(shape)) for shape in self.shapes.values()))
 
 
 def stored_weight_bytes(graph: Graph, op: Op, scaling: Scaling, stored: Weights) -> int:

@@ -1,4 +1,4 @@
-"""Loops over single elements: ADD from tables, and two rows of an image as one line of words for depthwise kernels."""
+"""Loops over single elements: ADD from tables, int8 to int16, and two rows of an image as one line of words."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ from stages.firmware.assembly.schedule import fitted
 
 ADD_ELEMENTS = 4  # of a round
 INTERLEAVED_CHANNELS = 8  # of a round
+WIDENED_VALUES = 16  # of a round
 
 
 def add_name(right: int, limits: tuple[int, int]) -> str:
@@ -58,6 +59,26 @@ def add_function(right: int, limits: tuple[int, int]) -> str:
     code += [one for register in ("r1", "r2", "r3") for one in add_constant(register, register, ADD_ELEMENTS)]
     body += _loop([*code, compare("r1", "r8")], ["r0", "r9", "r10", "r11", "r12", "lr"])
     return "\n".join([*body, f"    .size {name}, . - {name}", ""]) + "\n"
+
+
+WIDEN_NAME = "widen_by_four"
+
+
+@cache
+def widen_function() -> str:
+    """void name(const int8_t *source, int16_t *wide, int32_t rounds)
+
+    Of each four values 0 and 2, then 1 and 3, as SXTB16 gives them: the weights that meet them are stored likewise.
+    """
+    body = [f"@ {WIDENED_VALUES} int8 to int16 a round", *function_start(WIDEN_NAME), "    .p2align 3", "1:"]
+    code: list[Instruction] = []
+    for n in range(WIDENED_VALUES // 4):
+        code += [load(f"four{n}", "r0", 4 * n)]
+        for half, turn in ((0, 0), (1, 8)):
+            code += [widen(f"two{n}_{half}", f"four{n}", turn), store(f"two{n}_{half}", "r1", 8 * n + 4 * half)]
+    code += [*add_constant("r0", "r0", WIDENED_VALUES), *add_constant("r1", "r1", 2 * WIDENED_VALUES)]
+    body += _loop([*code, count_down("r2")], [*(f"r{n}" for n in range(3, 13)), "lr"])
+    return "\n".join([*body, f"    .size {WIDEN_NAME}, . - {WIDEN_NAME}", ""]) + "\n"
 
 
 INTERLEAVE_NAME = "depthwise_interleave"

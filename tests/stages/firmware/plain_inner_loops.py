@@ -105,6 +105,14 @@ static void interleave(const int8_t *upper, const int8_t *lower, int32_t *line, 
     }
 }
 
+static void widen_all(const int8_t *source, int16_t *wide, int32_t rounds)
+{
+    static const int place[] = {0, 2, 1, 3};
+    for (int32_t index = 0; index < 16 * rounds; index++) {
+        wide[index / 4 * 4 + place[index % 4]] = source[index];
+    }
+}
+
 /* shape: right shift, limits */
 static void sums(const struct fast_add *params, const int8_t *first, const int8_t *second, int8_t *y,
                  const int8_t *end, const int *shape)
@@ -126,9 +134,8 @@ _ADD = re.compile(r"add_(\d+)(?:_(\d+)_(\d+))?")
 def plain_inner_loops(names: Iterable[str]) -> str:
     """C source that defines the functions of these names."""
     # Whatever a program does not call must be used somehow, or the compiler complains.
-    unused = (
-        "void use_all(void);\nvoid use_all(void)\n{\n    (void)dot, (void)depthwise, (void)interleave, (void)sums;\n}\n"
-    )
+    used = ", ".join(f"(void){name}" for name in ("dot", "depthwise", "interleave", "widen_all", "sums"))
+    unused = f"void use_all(void);\nvoid use_all(void)\n{{\n    {used};\n}}\n"
     return _SHARED + unused + "\n".join(map(_function, sorted(set(names))))
 
 
@@ -146,6 +153,10 @@ def _function(name: str) -> str:
         )
         call = "sums(params, first, second, y, end, shape);"
         return _wrapper(name, "fast_add_function", arguments, call, [int(right), *_limits(lowest, highest)])
+    if name == "widen_by_four":
+        arguments = "const int8_t *source, int16_t *wide, int32_t rounds"
+        call = "widen_all(source, wide, rounds);\n    (void)shape;"
+        return _wrapper(name, "fast_widen_function", arguments, call, [0])
     if name == "depthwise_interleave":
         arguments = "const int8_t *upper, const int8_t *lower, int32_t *line, int32_t pitch_bytes, int32_t rounds"
         call = "interleave(upper, lower, line, pitch_bytes, rounds);\n    (void)shape;"

@@ -203,7 +203,7 @@ def test_layers_of_one_shape_share_their_assembly() -> None:
     x = builder.input(6, 6, 16)
     for _ in range(3):
         x = builder.conv(builder.depthwise(x, (3, 3), ConvOptions()), 16, (1, 1), ConvOptions())
-    expected = ["depthwise_3x3_2x2_1_1", "depthwise_interleave", "dot_2x4_1_8_0_32"]
+    expected = ["depthwise_3x3_2x2_1_1", "depthwise_interleave", "dot_2x4_1_8_0_32", "widen_by_four"]
     assert sorted(_compiled(builder.graph(x)).assembly) == expected
 
 
@@ -212,7 +212,7 @@ def test_in_small_firmware_layers_of_any_depth_share_their_assembly() -> None:
     x = builder.input(6, 6, 16)
     for channels in (24, 20, 9):
         x = builder.conv(x, channels, (1, 1), ConvOptions())
-    assert sorted(_compiled(builder.graph(x), "small").assembly) == ["dot_loop_2x4_0_0_0_4"]
+    assert sorted(_compiled(builder.graph(x), "small").assembly) == ["dot_loop_2x4_0_0_0_4", "widen_by_four"]
 
 
 def test_the_scheduled_order_computes_the_same_and_takes_fewer_cycles() -> None:

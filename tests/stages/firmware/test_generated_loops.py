@@ -16,7 +16,7 @@ from hil.virtual.program import Program
 from stages.firmware.assembly.depthwise import DepthwiseShape, depthwise_function
 from stages.firmware.assembly.dot import DotShape
 from stages.firmware.assembly.dot_loop import dot_loop_function
-from stages.firmware.assembly.elementwise import add_function, interleave_function
+from stages.firmware.assembly.elementwise import add_function, interleave_function, widen_function
 from stages.firmware.assembly.instructions import add, load, multiply
 from stages.firmware.assembly.schedule import fitted, loop_cycles
 
@@ -29,6 +29,7 @@ LOOPS = {
     "sixteen taps of a pixel": (dot_loop_function(DotShape(1, 0, 0, 0, 0, weight_bytes=1, looped=True)), 3, 51, 64),
     "four sums": (add_function(9, (-128, 127)), 1, 24, 4),
     "eight channels of two rows": (interleave_function(), 1, 22, 8),
+    "sixteen values to int16": (widen_function(), 1, 13, 16),
 }
 
 
