@@ -97,22 +97,26 @@ def depthwise_function(shape: DepthwiseShape) -> str:
     return "\n".join(body) + "\n"
 
 
-Order = list[tuple[int, int, str]]  # output column, tap, and what tells one load of the same word from another
+@dataclass(frozen=True)
+class Order:
+    """A way to go through the products; what is loaded again needs no register in between."""
+
+    products: tuple[tuple[int, int], ...]  # output column, tap
+    activations_again: bool = False  # for each output
+    weights_again: bool = True
 
 
 def _orders(shape: DepthwiseShape) -> Iterator[Order]:
-    """Ways to go through the products. Output by output, the first can be scaled while the second is summed."""
+    """Output by output, the first can be scaled while the second is summed; tap by tap, they share the weights."""
     outputs, taps = range(shape.columns), range(shape.width)
-    yield [(output, tap, "") for output in outputs for tap in taps]
+    by_output = tuple((output, tap) for output in outputs for tap in taps)
+    yield Order(by_output)
     if shape.columns == 2:
-        yield [(output, tap, f"_{output}") for output in outputs for tap in taps]
+        yield Order(by_output, activations_again=True)
         columns = range(shape.stride + shape.width)
-        yield [
-            (output, column - output * shape.stride, "")
-            for column in columns
-            for output in outputs
-            if 0 <= column - output * shape.stride < shape.width
-        ]
+        places = ((output, column - output * shape.stride) for column in columns for output in outputs)
+        yield Order(tuple((output, tap) for output, tap in places if tap in taps))
+        yield Order(tuple((output, tap) for tap in taps for output in outputs), weights_again=False)
 
 
 def _products(shape: DepthwiseShape, lines: list[str], order: Order) -> Iterator[Instruction]:
@@ -121,10 +125,10 @@ def _products(shape: DepthwiseShape, lines: list[str], order: Order) -> Iterator
     yield load("bias", "r0", 4 * words * shape.width)
     begun: set[str] = set()
     loaded: set[str] = set()
-    for output, tap, again in order:
+    for output, tap in order.products:
         column = output * shape.stride + tap
         for line, base in enumerate(lines):
-            x = f"x{column}_{line}{again}"
+            x = f"x{column}_{line}" + (f"_{output}" if order.activations_again else "")
             if x not in loaded:
                 loaded.add(x)
                 yield load(x, base, 4 * column)
@@ -133,7 +137,7 @@ def _products(shape: DepthwiseShape, lines: list[str], order: Order) -> Iterator
                 if found is None:
                     continue
                 name, pair = found
-                weights, total = f"w{tap}_{pair}_{output}", f"sum{row}{output}"
+                weights, total = f"w{tap}_{pair}" + (f"_{output}" if order.weights_again else ""), f"sum{row}{output}"
                 if weights not in loaded:
                     loaded.add(weights)
                     yield load(weights, "r0", 4 * (words * tap + pair))
