@@ -58,27 +58,32 @@ static void make_line(const struct block *block, int32_t index, int32_t *line)
     }
 }
 
-/* Column `x` and, with the second function, its right neighbour. */
-static void outputs_at(const struct block *block, fast_depthwise_function *function, int32_t *const *lines, int32_t x,
-                       int8_t *output)
+/* `count` times `at_once` columns from `x` on. */
+static void outputs_at(const struct block *block, fast_depthwise_function *const *functions, int32_t at_once,
+                       int32_t *const *lines, int32_t x, int32_t count, int8_t *output)
 {
     const struct fast_depthwise *conv = block->conv;
-    const int32_t outputs = conv->window.channels * conv->depth_multiplier;
+    const struct window *window = &conv->window;
+    const int32_t outputs = window->channels * conv->depth_multiplier;
+    const int32_t pitch = conv->columns * (int32_t)sizeof **lines;
     const int32_t *seen[FAST_DEPTHWISE_LINES];
     struct fast_depthwise_walk walk = {
         .records = block->records,
-        .pitch_bytes = conv->columns * (int32_t)sizeof **lines,
+        .pitch_bytes = pitch,
         .outputs = outputs,
-        .row_bytes = conv->window.output_width * outputs,
+        .row_bytes = window->output_width * outputs,
         .zero = conv->zero,
+        .next_column = at_once * window->stride_x * (int32_t)sizeof **lines - block->channels * pitch,
+        .next_output = at_once * outputs - block->channels * conv->depth_multiplier,
+        .count = count,
     };
     for (int32_t line = 0; line < conv->lines; line++) {
-        seen[line] = &lines[line][x * conv->window.stride_x];
+        seen[line] = &lines[line][x * window->stride_x];
     }
     for (int32_t multiple = 0; multiple < conv->depth_multiplier; multiple++) {
         walk.end = &walk.records[block->channels * conv->record_words];
-        function(seen, &output[x * outputs + multiple], &walk);
-        walk.records += conv->window.channels * conv->record_words;
+        functions[at_once - 1](seen, &output[x * outputs + multiple], &walk);
+        walk.records += window->channels * conv->record_words;
     }
 }
 
@@ -86,12 +91,12 @@ static void output_row(const struct block *block, fast_depthwise_function *const
                        int8_t *output)
 {
     const int32_t width = block->conv->window.output_width;
-    int32_t x = 0;
-    for (; functions[1] != 0 && x + 1 < width; x += 2) {
-        outputs_at(block, functions[1], lines, x, output);
+    const int32_t pairs = functions[1] != 0 ? width / 2 : 0;
+    if (pairs > 0) {
+        outputs_at(block, functions, 2, lines, 0, pairs, output);
     }
-    for (; x < width; x++) {
-        outputs_at(block, functions[0], lines, x, output);
+    if (width > 2 * pairs) {
+        outputs_at(block, functions, 1, lines, 2 * pairs, width - 2 * pairs, output);
     }
 }
 

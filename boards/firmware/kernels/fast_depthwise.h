@@ -11,7 +11,7 @@
 
 #define FAST_DEPTHWISE_LINES 4 /* at most */
 
-/* How the assembly goes from channel to channel; it knows this layout. */
+/* How the assembly goes from channel to channel, and on along the row; it knows this layout. */
 struct fast_depthwise_walk {
     const int32_t *records; /* weights, bias and scaling of each channel */
     int32_t pitch_bytes;    /* from channel to channel of a line */
@@ -19,9 +19,13 @@ struct fast_depthwise_walk {
     int32_t row_bytes;      /* from row to row of the output */
     int32_t zero;           /* 2 * zero point of the output + 1 */
     const int32_t *end;     /* of the records */
+    int32_t next_column;    /* bytes from the last channel's end of a line to the next columns */
+    int32_t next_output;    /* likewise of the output */
+    int32_t count;          /* of columns, or of pairs of them */
 };
 
-/* One, two or four outputs of every channel; `lines` are those that the window sees, from its first column on. */
+/* One, two or four outputs of every channel, `count` times; `lines` are those that the window sees, from its first
+ * column on. */
 typedef void fast_depthwise_function(const int32_t *const *lines, int8_t *y, const struct fast_depthwise_walk *walk);
 
 #define FAST_DEPTHWISE_INTERLEAVED 8 /* channels of a round of the next one */

@@ -74,6 +74,7 @@ static void dot(const int16_t *x, const int32_t *block, int8_t *y, const struct 
 static void depthwise(const int32_t *const *lines, int8_t *y, const struct fast_depthwise_walk *walk, const int *shape)
 {
     const int height = shape[0], width = shape[1], pairs = height > 1 ? height - 1 : 1;
+    for (int round = 0; round < walk->count; round++) {
     int channel = 0;
     for (const int32_t *record = walk->records; record != walk->end; record += width * pairs + (shape[8] ? 5 : 3)) {
         const int32_t *own = &record[width * pairs + 1];
@@ -84,16 +85,18 @@ static void depthwise(const int32_t *const *lines, int8_t *y, const struct fast_
                 int64_t sum = record[width * pairs];
                 for (int tap = 0; tap < height * width; tap++) {
                     const int tap_row = tap / width, tap_column = tap % width, at = row + tap_row;
-                    const int64_t byte = (int64_t)channel * walk->pitch_bytes + 4 * (column * shape[4] + tap_column);
+                    const int64_t byte = (int64_t)channel * walk->pitch_bytes +
+                                         4 * ((round * shape[3] + column) * shape[4] + tap_column);
                     const int32_t *weights = &record[tap_column * pairs];
                     const int64_t weight = tap_row == 0 ? int16_at(weights, 0) : int16_at(&weights[tap_row - 1], 2);
                     sum += weight * int16_at(lines[at / 2], byte + 2 * (at % 2));
                 }
-                y[channel * shape[5] + column * walk->outputs + row * walk->row_bytes] =
+                y[channel * shape[5] + (round * shape[3] + column) * walk->outputs + row * walk->row_bytes] =
                     scaled(sum, own[0], addend, right, &shape[6]);
             }
         }
         channel++;
+    }
     }
 }
 
