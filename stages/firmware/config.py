@@ -33,7 +33,7 @@ class FirmwareConfig(Config):
     model_name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,32}$")] = "kws01"
     optimise: Literal["O2", "O3", "Os"] = "O3"  # of what runs in an inference; the rest is built for size
     # fast: weights as int16, ready for the multiplier; small: as int8, loops instead of straight code, built for size:
-    # some 10 to 15 % slower, half the flash.
+    # some 10 to 25 % slower, half the flash.
     weights: Literal["fast", "small"] = "fast"
     # none: the host sends features. mfcc: the device takes audio, too. kws_stream: and finds words in a stream of it.
     front_end: FrontEndKind = "none"

@@ -54,7 +54,7 @@ void fast_widen(const struct fast_dot *dot, const int8_t *source, int32_t count,
     if (dot->widen != 0) {
         const int32_t rounds = count / FAST_WIDENED;
         if (rounds > 0) {
-            dot->widen(source, wide, rounds);
+            dot->widen(source, source, wide, rounds);
         }
         for (done = rounds * FAST_WIDENED; done + 3 < count; done += 4) {
             widen_four_apart(&source[done], &wide[done], &wide[done + 2]);
@@ -69,10 +69,13 @@ void fast_widen_two(const struct fast_dot *dot, const int8_t *first, const int8_
 {
     int32_t tap = 0;
     if (dot->widen != 0) {
-        for (; tap < count; tap += 4) {
-            widen_four_apart(&first[tap], &wide[0], &wide[4]);
-            widen_four_apart(&second[tap], &wide[2], &wide[6]);
-            wide += 8;
+        const int32_t rounds = count / FAST_WIDENED;
+        if (rounds > 0) {
+            dot->widen(first, second, wide, rounds);
+        }
+        for (tap = rounds * FAST_WIDENED; tap < count; tap += 4) {
+            widen_four_apart(&first[tap], &wide[2 * tap], &wide[2 * tap + 4]);
+            widen_four_apart(&second[tap], &wide[2 * tap + 2], &wide[2 * tap + 6]);
         }
     }
     for (; tap < count; tap++) {

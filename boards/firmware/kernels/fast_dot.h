@@ -17,8 +17,9 @@ typedef void fast_dot_function(const int16_t *x, const int32_t *block, int8_t *y
 
 #define FAST_WIDENED 16 /* values of a round of the next one */
 
-/* int8 to int16, of each four 0 and 2, then 1 and 3; at least one round. */
-typedef void fast_widen_function(const int8_t *source, int16_t *wide, int32_t rounds);
+/* int8 to int16, of each four 0 and 2, then 1 and 3; at least one round. `second` is another pixel where two lie side
+ * by side, else it counts for nothing. */
+typedef void fast_widen_function(const int8_t *source, const int8_t *second, int16_t *wide, int32_t rounds);
 
 struct fast_dot {
     /* The assembly knows the places of these. */

@@ -108,11 +108,17 @@ static void interleave(const int8_t *upper, const int8_t *lower, int32_t *line, 
     }
 }
 
-static void widen_all(const int8_t *source, int16_t *wide, int32_t rounds)
+static void widen_all(const int8_t *source, const int8_t *second, int16_t *wide, int32_t rounds, const int *shape)
 {
     static const int place[] = {0, 2, 1, 3};
     for (int32_t index = 0; index < 16 * rounds; index++) {
-        wide[index / 4 * 4 + place[index % 4]] = source[index];
+        const int at = index / 4 * 4 + place[index % 4];
+        if (shape[0]) {
+            wide[at / 2 * 4 + at % 2] = source[index];
+            wide[at / 2 * 4 + at % 2 + 2] = second[index];
+        } else {
+            wide[at] = source[index];
+        }
     }
 }
 
@@ -156,10 +162,10 @@ def _function(name: str) -> str:
         )
         call = "sums(params, first, second, y, end, shape);"
         return _wrapper(name, "fast_add_function", arguments, call, [int(right), *_limits(lowest, highest)])
-    if name == "widen_by_four":
-        arguments = "const int8_t *source, int16_t *wide, int32_t rounds"
-        call = "widen_all(source, wide, rounds);\n    (void)shape;"
-        return _wrapper(name, "fast_widen_function", arguments, call, [0])
+    if name in ("widen_by_four", "widen_two_by_four"):
+        arguments = "const int8_t *source, const int8_t *second, int16_t *wide, int32_t rounds"
+        call = "widen_all(source, second, wide, rounds, shape);"
+        return _wrapper(name, "fast_widen_function", arguments, call, [int(name != "widen_by_four")])
     if name == "depthwise_interleave":
         arguments = "const int8_t *upper, const int8_t *lower, int32_t *line, int32_t pitch_bytes, int32_t rounds"
         call = "interleave(upper, lower, line, pitch_bytes, rounds);\n    (void)shape;"

@@ -25,7 +25,7 @@ LOOPS = {
     "depthwise 3x3, four outputs": (depthwise_function(DepthwiseShape(3, 3, 2, 2, 1)), 1, 43, 36),
     "depthwise 5x5, four outputs": (depthwise_function(DepthwiseShape(5, 5, 2, 2, 1)), 1, 85, 100),
     "depthwise 7x7, two outputs": (depthwise_function(DepthwiseShape(7, 7, 2, 1, 1)), 1, 80, 98),
-    "four taps of two pixels": (dot_loop_function(DotShape(2, 0, 0, 0, 4, weight_bytes=1, looped=True)), 3, 20, 32),
+    "four taps of two pixels": (dot_loop_function(DotShape(2, 0, 0, 0, 0, weight_bytes=1, looped=True)), 3, 20, 32),
     "sixteen taps of a pixel": (dot_loop_function(DotShape(1, 0, 0, 0, 0, weight_bytes=1, looped=True)), 3, 51, 64),
     "four sums": (add_function(9, (-128, 127)), 1, 24, 4),
     "eight channels of two rows": (interleave_function(), 1, 22, 8),
