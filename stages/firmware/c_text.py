@@ -9,7 +9,7 @@ import numpy as np
 from stages.graph.fixed_point import Multiplier
 
 _LINE_CHARACTERS = 114
-_NUMBER_CHARACTERS = {"int8_t": 6, "int32_t": 13}  # with comma and space
+_NUMBER_CHARACTERS = {"int8_t": 6, "uint8_t": 5, "int32_t": 13}  # with comma and space
 
 
 def c_comment(text: str) -> str:
@@ -41,12 +41,6 @@ def c_struct(c_type: str, name: str, members: Mapping[str, object]) -> str:
     """A constant structure."""
     lines = "\n".join(f"    .{member} = {_value(value)}," for member, value in members.items())
     return f"static const struct {c_type} {name} = {{\n{lines}\n}};\n\n"
-
-
-def c_structs(c_type: str, name: str, rows: Sequence[Mapping[str, object]]) -> str:
-    """A constant array of structures."""
-    lines = "\n".join(f"    {_value(row)}," for row in rows)
-    return f"static const struct {c_type} {name}[{len(rows)}] = {{\n{lines}\n}};\n\n"
 
 
 def _value(value: object) -> str:

@@ -69,9 +69,12 @@ def mul_call(graph: Graph, op: Op, name: str) -> KernelCall:
     )
 
 
-def elementwise_call(graph: Graph, op: Op, name: str, *, kernel: str, header: str, constants: str) -> KernelCall:
-    """kernel(&parameters, first, second, output), where an operand may be a constant."""
+def elementwise_call(
+    graph: Graph, op: Op, name: str, *, kernel: str, header: str, constants: str, scratch: bool = False
+) -> KernelCall:
+    """kernel(&parameters, first, second, [scratch,] output), where an operand may be a constant."""
     places, arrays, stored = operand_places(graph, op, name)
+    places += [f"scratch.{name}"] if scratch else []
     return KernelCall(
         kernel=kernel,
         call=f"{kernel}(&{name}, {', '.join(places)}, {{{len(stored_activations(graph, op))}}});",

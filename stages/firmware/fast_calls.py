@@ -31,9 +31,9 @@ def fast_call(graph: Graph, op: Op, name: str, stored: Weights) -> KernelCall | 
     if op.kind == "CONV_2D":
         return _convolution(graph, op, name, stored)
     if op.kind == "ADD":
-        return add_call(graph, op, name)
+        return add_call(graph, op, name, stored)
     if op.kind == "DEPTHWISE_CONV_2D":
-        return depthwise_call(graph, op, name)
+        return depthwise_call(graph, op, name, stored)
     if op.kind == "FULLY_CONNECTED":
         _, weights, _ = weighted_operands(graph, op)
         outputs, depth = weights.shape

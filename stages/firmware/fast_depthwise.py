@@ -12,25 +12,27 @@ from stages.firmware.assembly.depthwise import (
     depthwise_function,
     record_words,
 )
-from stages.firmware.assembly.elementwise import INTERLEAVE_NAME, interleave_function
-from stages.firmware.c_text import c_array, c_struct, c_structs
+from stages.firmware.assembly.elementwise import INTERLEAVE_NAME, INTERLEAVED_CHANNELS, interleave_function
+from stages.firmware.c_text import c_array, c_struct
+from stages.firmware.fast_dot import Weights
 from stages.firmware.fast_scaling import Scaling, exact_scaling
 from stages.firmware.kernel_calls import KernelCall
 from stages.firmware.kernel_parameters import (
-    PARAMETER_BYTES,
     weighted_operands,
     weights_title,
     window_members,
     zero_point_of,
 )
-from stages.graph.graph import ConvOptions, Graph, Op
+from stages.graph.graph import ConvOptions, Graph, Op, Tensor
 from stages.graph.int8_reference import activation_range
 
 _MOST_TAPS = 64  # their code is straight: 5 KB for 7x7
-_WALK_BYTES = 24
+_BUFFER_BYTES = 8192  # wanted for lines; a wide image needs more for its fewest channels
+_PACKED_BLOCK = 32  # channels whose records are made at a time: 1.1 KB with a 3x3 window
+_STRUCT_BYTES = 136
 
 
-def depthwise_call(graph: Graph, op: Op, name: str) -> KernelCall | None:
+def depthwise_call(graph: Graph, op: Op, name: str, stored: Weights) -> KernelCall | None:
     """None for dilation, high windows and strides, and where the scaling would not be exact."""
     options = op.options
     assert isinstance(options, ConvOptions)
@@ -44,25 +46,21 @@ def depthwise_call(graph: Graph, op: Op, name: str) -> KernelCall | None:
     if not known or height * width > _MOST_TAPS or scaling is None:
         return None
     columns = (result.shape[2] - 1) * options.stride[1] + width
-    records = packed_records(scaling, weights.data[0], outputs // channels)
+    is_packed = stored == "small" and channels == outputs and bool((scaling.factor == 2).all())
+    is_packed = is_packed and not scaling.some_unshifted
+    words = record_words(height, width, scaling.some_unshifted)
+    block = min(channels, _PACKED_BLOCK if is_packed else _largest_block(4 * lines * columns))
     ends = (*activation_range(result, options.activation), scaling.some_unshifted)
     shapes = _shapes(op, weights.shape, result.shape, lines, ends)
     names = [[shape.name if shape else "0" for shape in row] for row in shapes]
     used = [shape for row in shapes for shape in row if shape]
-    each = records.size // (outputs // channels)
-    walks = [
-        {
-            "records": f"&{name}_records[{start}]",
-            "pitch_bytes": 4 * columns,
-            "outputs": outputs,
-            "row_bytes": result.shape[2] * outputs,
-            "zero": scaling.zero,
-            "end": f"&{name}_records[{start + each}]",
-        }
-        for start in range(0, records.size, each)
-    ]
+    arrays, members, stored_bytes = (
+        _packed(name, weights, scaling) if is_packed else _recorded(name, weights, scaling, outputs // channels)
+    )
     params = {
-        "walks": f"{name}_walks",
+        **members,
+        "record_words": words,
+        "zero": scaling.zero,
         "depth_multiplier": outputs // channels,
         "one_row": names[0],
         "two_rows": names[1],
@@ -70,28 +68,54 @@ def depthwise_call(graph: Graph, op: Op, name: str) -> KernelCall | None:
         "window": window_members(source, result, (height, width), options, options.dilation),
         "lines": lines,
         "columns": columns,
+        "block": block,
         "input_zero_point": zero_point_of(source),
     }
     declarations = f"fast_depthwise_interleave {INTERLEAVE_NAME};\n"
     declarations += "".join(f"fast_depthwise_function {shape.name};\n" for shape in used)
-    title = f"{weights_title(weights)}, int16 with bias and scaling in records of {records.shape[1]} words"
-    array = c_array("int32_t", f"{name}_records", records, title)
-    array += c_structs("fast_depthwise_walk", f"{name}_walks", walks)
-    words = lines * columns * channels
+    line_words, made_words = lines * columns * block, words * block if is_packed else 0
+    members_of_scratch = [f"int32_t lines[{line_words}];", f"int8_t padding[{block}];"]
+    members_of_scratch += [f"int32_t records[{made_words}];"] if is_packed else []
+    made = f"scratch.{name}.records" if is_packed else "0"
     return KernelCall(
         kernel="fast_depthwise",
-        call=f"fast_depthwise(&{name}, {{0}}, scratch.{name}.lines, scratch.{name}.padding, {{1}});",
-        constants=declarations + array + c_struct("fast_depthwise", name, params),
-        constant_bytes=records.nbytes + PARAMETER_BYTES + _WALK_BYTES * len(walks),
+        call=f"fast_depthwise(&{name}, {{0}}, scratch.{name}.lines, {made}, scratch.{name}.padding, {{1}});",
+        constants=declarations + arrays + c_struct("fast_depthwise", name, params),
+        constant_bytes=stored_bytes + _STRUCT_BYTES,
         header="kernels/fast_depthwise.h",
-        scratch=f"struct {{ int32_t lines[{words}]; int8_t padding[{channels}]; }} {name};",
-        scratch_bytes=4 * words + channels + -channels % 4,
+        scratch=f"struct {{ {' '.join(members_of_scratch)} }} {name};",
+        scratch_bytes=4 * (line_words + made_words) + block + -block % 4,
         activations=(op.inputs[0], op.outputs[0]),
         assembly=(
             (INTERLEAVE_NAME, interleave_function()),
             *((shape.name, depthwise_function(shape)) for shape in used),
         ),
     )
+
+
+def _largest_block(bytes_a_channel: int) -> int:
+    """Channels whose lines fit the buffer, a whole number of rounds of the interleaving if possible."""
+    return max(INTERLEAVED_CHANNELS, _BUFFER_BYTES // bytes_a_channel // INTERLEAVED_CHANNELS * INTERLEAVED_CHANNELS)
+
+
+def _recorded(name: str, weights: Tensor, scaling: Scaling, multiples: int) -> tuple[str, dict[str, object], int]:
+    """Records ready for the assembly: arrays, members of struct fast_depthwise, bytes."""
+    assert weights.data is not None
+    records = packed_records(scaling, weights.data[0], multiples)
+    title = f"{weights_title(weights)}, int16 with bias and scaling in records of {records.shape[1]} words"
+    return c_array("int32_t", f"{name}_records", records, title), {"records": f"{name}_records"}, records.nbytes
+
+
+def _packed(name: str, weights: Tensor, scaling: Scaling) -> tuple[str, dict[str, object], int]:
+    """int8 weights, from which the kernel makes records block by block."""
+    assert weights.data is not None
+    numbers = np.stack([scaling.bias, scaling.multiplier], axis=1).astype(np.int32)
+    shifts = (scaling.right - 1).astype(np.uint8)
+    arrays = c_array("int8_t", f"{name}_weights", weights.data, weights_title(weights))
+    arrays += c_array("int32_t", f"{name}_scaling", numbers, "bias, twice, and multiplier of each channel")
+    arrays += c_array("uint8_t", f"{name}_shifts", shifts, "right shift of each channel, less one")
+    members = {"weights": f"{name}_weights", "scaling": f"{name}_scaling", "shifts": f"{name}_shifts"}
+    return arrays, {"packed": members}, weights.nbytes + numbers.nbytes + shifts.nbytes
 
 
 def _shapes(

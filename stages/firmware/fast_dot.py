@@ -9,6 +9,7 @@ import numpy as np
 
 from stages.firmware.assembly.dot import CHANNELS, DotShape, dot_function, header_words
 from stages.firmware.assembly.dot_loop import SIDE_BY_SIDE, dot_loop_function, round_taps
+from stages.firmware.assembly.elementwise import WIDEN_NAME, WIDEN_TWO_NAME, widen_function
 from stages.firmware.c_text import c_array
 from stages.firmware.fast_scaling import Scaling
 from stages.firmware.kernel_parameters import weighted_operands, weights_title
@@ -20,6 +21,7 @@ Weights = Literal["fast", "small"]  # int16, ready for the multiplier, or int8, 
 
 SPARE_ELEMENTS = 32  # int16 behind a buffer that a loop may read, and not use
 _SPARE_WORDS = 4  # likewise behind the weights
+_SHORT_PAIRS = 24  # of taps in several lines: straight code is then hardly longer than a loop, and much faster
 
 
 @dataclass(frozen=True)
@@ -45,13 +47,18 @@ class Dot:
         self.outputs, self.lines, self.taps = weights.shape
         self.title, self.name, self.place = weights_title(original), name, place
         self.weight_bytes = stored_weight_bytes(graph, op, scaling, stored)
-        self.looped = stored == "small" and self.weight_bytes == 1
+        is_short = self.lines > 1 and self.lines * ((self.taps + 1) // 2) <= _SHORT_PAIRS
+        self.looped = stored == "small" and self.weight_bytes == 1 and not is_short
         counts = {count for count in (place.pixels, place.last_pixels) if count}
-        # A loop leaves the last of an odd number of pixels to two that overlap the ones before.
-        ones = {1} if any(count == 1 or (count % 2 and not self.looped) for count in counts) else set()
+        # To save code, the last of an odd number of pixels is done once more with the one before it.
+        ones = {1} if any(count == 1 or (count % 2 and stored != "small") for count in counts) else set()
         self.shapes = {pixels: self._shape(pixels) for pixels in (*ones, *({2} if max(counts) > 1 else ()))}
         whole = max(round_taps(pixels) for pixels in self.shapes) if self.looped else 1
         self.taps += -self.taps % whole
+        # Channels in fours may stay in the order in which they are widened fastest; the weights take it on.
+        self.is_apart = original.shape[-1] % 4 == 0
+        if self.is_apart:
+            weights = weights.reshape(*weights.shape[:2], -1, 4)[..., [0, 2, 1, 3]].reshape(weights.shape)
         filled = np.pad(weights, ((0, 0), (0, 0), (0, self.taps - weights.shape[2])))
         self.blocks = packed_blocks(scaling, filled, self.weight_bytes)
         self._zero = scaling.zero
@@ -90,22 +97,29 @@ class Dot:
             "one_pixel": self.shapes[1].name if 1 in self.shapes else "0",
             "blocks": f"{self.name}_blocks",
             "block_words": self.blocks.shape[1],
+            "widen": self._widening()[0] if self.is_apart else "0",
             "pixel_elements": elements,
         }
+
+    def _widening(self) -> tuple[str, str]:
+        name = WIDEN_TWO_NAME if self.is_side_by_side else WIDEN_NAME
+        return name, widen_function(self.is_side_by_side)
 
     @property
     def stored_bytes(self) -> int:
         return self.blocks.nbytes + (4 * _SPARE_WORDS if self.looped else 0)
 
     def declarations(self) -> str:
-        functions = "".join(f"fast_dot_function {shape.name};\n" for shape in self.shapes.values())
+        functions = f"fast_widen_function {self._widening()[0]};\n" if self.is_apart else ""
+        functions += "".join(f"fast_dot_function {shape.name};\n" for shape in self.shapes.values())
         title = f"{self.title}, int{8 * self.weight_bytes} in blocks of {CHANNELS} outputs"
         words = np.pad(self.blocks.reshape(-1), (0, _SPARE_WORDS if self.looped else 0))
         return functions + c_array("int32_t", f"{self.name}_blocks", words, title)
 
     def assembly(self) -> tuple[tuple[str, str], ...]:
         make = dot_loop_function if self.looped else dot_function
-        return tuple((shape.name, make(shape)) for shape in self.shapes.values())
+        widening = (self._widening(),) if self.is_apart else ()
+        return (*widening, *((shape.name, make(shape)) for shape in self.shapes.values()))
 
 
 def stored_weight_bytes(graph: Graph, op: Op, scaling: Scaling, stored: Weights) -> int:

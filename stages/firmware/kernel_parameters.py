@@ -18,7 +18,7 @@ from stages.graph.int8_reference import activation_range, rescaling_factors
 from stages.graph.op_check import padding_before
 
 CHANNEL_BYTES = 12  # sizeof(struct requantise_channel)
-PARAMETER_BYTES = 88  # sizeof(struct fast_conv_2d), the largest of the parameter structures but one
+PARAMETER_BYTES = 112  # sizeof(struct fast_conv_2d), the largest of the parameter structures but one
 _MOST_LEFT_SHIFT = 30
 
 

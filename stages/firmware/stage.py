@@ -56,7 +56,8 @@ def run(model: Path, dataset: Path | None, *, config: FirmwareConfig, board: str
     generated = out_dir / "generated"
     write_sources(compiled, config.model_name, placement, generated, front_end)
     energy, uint8 = config.mode == "energy", config.input == "uint8"
-    images = build_images(described, generated, config.optimise, out_dir, measures_energy=energy, input_is_uint8=uint8)
+    optimise = "Os" if config.weights == "small" else config.optimise
+    images = build_images(described, generated, optimise, out_dir, measures_energy=energy, input_is_uint8=uint8)
     return Firmware(
         image=images.image,
         image_bin=images.image_bin,

@@ -27,6 +27,9 @@ C_FLAGS = (
     ),  # with -fwrapv gcc would regroup the kernels' sums and run out of registers (+40 % instructions)
     *("-Wall", "-Wextra", "-Werror", "-Wconversion", "-Wshadow", "-Wdouble-promotion"),
 )
+# What runs in an inference is compiled as wanted; the rest, which waits for the host, for size.
+_HOT_FOLDERS = frozenset({"kernels", "audio", "generated"})
+_SMALLEST, _SMALL_BUT_HOT = "Os", "O2"  # of the loops around generated assembly in firmware that is to be small
 LINK_FLAGS = (
     *("-nostartfiles", "-nostdlib", "-Wl,--gc-sections", "-Wl,--build-id=none", "-Wl,--fatal-warnings"),
     *("-Wl,--emit-relocs",),  # stack_depth.py reads off them which functions have their address taken
@@ -44,6 +47,12 @@ class Toolchain:
     def flags(self) -> tuple[str, ...]:
         return (*CORE_FLAGS, f"-{self.optimise}", *C_FLAGS)
 
+    def level(self, source: Path) -> str:
+        """How a file is optimised."""
+        if source.parent.name not in _HOT_FOLDERS:
+            return _SMALLEST
+        return _SMALL_BUT_HOT if self.optimise == _SMALLEST and source.name.startswith("fast_") else self.optimise
+
     def version(self) -> str:
         return run_tool([COMPILER, "--version"]).splitlines()[0]
 
@@ -60,7 +69,7 @@ class Toolchain:
             output = into / f"{source.parent.name}_{source.name}.o"
             # The assembler's debug information would hold unmapped paths, and say nothing that the names do not.
             debug = ["-g0"] if source.suffix == ".S" else []
-            run_tool([*shared, *debug, "-c", str(source), "-o", str(output)], cwd=into)
+            run_tool([*shared, f"-{self.level(source)}", *debug, "-c", str(source), "-o", str(output)], cwd=into)
             return output
 
         with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:

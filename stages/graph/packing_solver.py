@@ -1,4 +1,4 @@
-"""The packing of the arena by OR-Tools' CP-SAT (extra `opt`), where it is installed.
+"""The packing of the arena by OR-Tools' CP-SAT.
 
 Measured on random wirings with sums (70 places, sizes drawn): it meets the lower bound within 0.3 s on most, where
 our own search still misses it by some 5 % after 200,000 nodes. One worker and a limit in the solver's own

@@ -47,3 +47,16 @@ void fast_add(const struct fast_add *params, const int8_t *first, const int8_t *
         output[index] = sum_of(params, first[index], second[index]);
     }
 }
+
+void fast_add_filled(const struct fast_add_filled *filled, const int8_t *first, const int8_t *second,
+                     int32_t tables[2][256], int8_t *output)
+{
+    struct fast_add params = filled->params;
+    for (int operand = 0; operand < 2; operand++) {
+        for (int32_t value = INT8_MIN; value <= INT8_MAX; value++) {
+            tables[operand][(uint8_t)value] = 2 * lifted((int8_t)value, &filled->operands[operand]);
+        }
+        params.lifted[operand] = tables[operand];
+    }
+    fast_add(&params, first, second, output);
+}

@@ -47,7 +47,15 @@ struct fast_add {
     int32_t elements;
 };
 
+/* The same with tables that are filled first, where flash is short; `lifted` of the parameters counts for nothing. */
+struct fast_add_filled {
+    struct fast_add params;
+    struct add_operand operands[2];
+};
+
 void add(const struct add *params, const int8_t *first, const int8_t *second, int8_t *output);
 void fast_add(const struct fast_add *params, const int8_t *first, const int8_t *second, int8_t *output);
+void fast_add_filled(const struct fast_add_filled *filled, const int8_t *first, const int8_t *second,
+                     int32_t tables[2][256], int8_t *output);
 
 #endif

@@ -16,7 +16,7 @@ static void widen_line(const struct fast_conv_2d *conv, const int8_t *input, int
     const int32_t room = conv->line_elements - before;
     const int32_t seen = width < room ? width : room;
     fast_fill(wide, before, conv->input_zero_point);
-    fast_widen(&input[y * width], seen, &wide[before]);
+    fast_widen(&conv->dot, &input[y * width], seen, &wide[before]);
     fast_fill(&wide[before + seen], room - seen, conv->input_zero_point);
 }
 
@@ -49,13 +49,13 @@ static void widen_pixels(const struct fast_matrix *matrix, const int8_t *input, 
     if (matrix->dot.is_side_by_side) {
         for (int32_t pixel = 0; pixel < pixels; pixel += 2) { /* an odd last one goes with the one before it */
             const int8_t *first = &input[(pixel + 1 < pixels ? pixel : pixel - 1) * depth];
-            fast_widen_two(first, first + depth, depth, &buffer[pixel * elements]);
+            fast_widen_two(&matrix->dot, first, first + depth, depth, &buffer[pixel * elements]);
         }
     } else if (elements == depth) {
-        fast_widen(input, pixels * depth, buffer);
+        fast_widen(&matrix->dot, input, pixels * depth, buffer);
     } else { /* what is behind the last of a pixel has weight 0, whatever it is */
         for (int32_t pixel = 0; pixel < pixels; pixel++) {
-            fast_widen(&input[pixel * depth], depth, &buffer[pixel * elements]);
+            fast_widen(&matrix->dot, &input[pixel * depth], depth, &buffer[pixel * elements]);
         }
     }
 }

@@ -11,7 +11,7 @@
 
 #define FAST_DEPTHWISE_LINES 4 /* at most */
 
-/* How the assembly goes from channel to channel; it knows this layout. */
+/* How the assembly goes from channel to channel, and on along the row; it knows this layout. */
 struct fast_depthwise_walk {
     const int32_t *records; /* weights, bias and scaling of each channel */
     int32_t pitch_bytes;    /* from channel to channel of a line */
@@ -19,9 +19,13 @@ struct fast_depthwise_walk {
     int32_t row_bytes;      /* from row to row of the output */
     int32_t zero;           /* 2 * zero point of the output + 1 */
     const int32_t *end;     /* of the records */
+    int32_t next_column;    /* bytes from the last channel's end of a line to the next columns */
+    int32_t next_output;    /* likewise of the output */
+    int32_t count;          /* of columns, or of pairs of them */
 };
 
-/* One, two or four outputs of every channel; `lines` are those that the window sees, from its first column on. */
+/* One, two or four outputs of every channel, `count` times; `lines` are those that the window sees, from its first
+ * column on. */
 typedef void fast_depthwise_function(const int32_t *const *lines, int8_t *y, const struct fast_depthwise_walk *walk);
 
 #define FAST_DEPTHWISE_INTERLEAVED 8 /* channels of a round of the next one */
@@ -30,8 +34,18 @@ typedef void fast_depthwise_function(const int32_t *const *lines, int8_t *y, con
 typedef void fast_depthwise_interleave(const int8_t *upper, const int8_t *lower, int32_t *line, int32_t pitch_bytes,
                                        int32_t rounds);
 
+/* What the record of a channel is made of where flash is short; weights are int8, window height x width x channels. */
+struct fast_depthwise_packed {
+    const int8_t *weights;
+    const int32_t *scaling; /* bias, twice, and multiplier of each channel */
+    const uint8_t *shifts;  /* right shift less one */
+};
+
 struct fast_depthwise {
-    const struct fast_depthwise_walk *walks; /* one for each output of an input channel */
+    const int32_t *records; /* of all channels' first outputs, then of their second ...; 0: made from `packed` */
+    struct fast_depthwise_packed packed;
+    int32_t record_words;
+    int32_t zero; /* 2 * zero point of the output + 1 */
     int32_t depth_multiplier;
     fast_depthwise_function *one_row[2]; /* one column, two columns (0: one by one) */
     fast_depthwise_function *two_rows[2];
@@ -39,11 +53,13 @@ struct fast_depthwise {
     struct window window; /* vertical stride 1 or 2, dilation 1 */
     int32_t lines;        /* that are kept */
     int32_t columns;      /* of a padded line */
+    int32_t block;        /* channels that go down the image together */
     int8_t input_zero_point;
 };
 
-/* Scratch of the caller: `buffer` for lines * columns * channels words, `padding` one byte per channel. */
-void fast_depthwise(const struct fast_depthwise *conv, const int8_t *input, int32_t *buffer, int8_t *padding,
-                    int8_t *output);
+/* Scratch of the caller: `buffer` for lines * columns * block words, `records` for block * record_words where they are
+ * made (else 0), `padding` one byte per channel of a block. */
+void fast_depthwise(const struct fast_depthwise *conv, const int8_t *input, int32_t *buffer, int32_t *records,
+                    int8_t *padding, int8_t *output);
 
 #endif

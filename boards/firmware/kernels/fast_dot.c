@@ -30,65 +30,58 @@ void fast_dot(const struct fast_dot *dot, const int16_t *x, int32_t pixels, int8
     }
 }
 
+/* As int16: values 0 and 2 of four, then 1 and 3. */
+static inline void widen_four_apart(const int8_t *source, int16_t *even, int16_t *odd)
+{
 #ifdef __ARM_FEATURE_DSP
-static inline void widen_four(const int8_t *source, int16_t *wide)
-{
-    uint32_t bytes, even, odd, pair;
+    uint32_t bytes, two;
     memcpy(&bytes, source, sizeof bytes);
-    __asm("sxtb16 %0, %1" : "=r"(even) : "r"(bytes));
-    __asm("sxtb16 %0, %1, ror #8" : "=r"(odd) : "r"(bytes));
-    __asm("pkhbt %0, %1, %2, lsl #16" : "=r"(pair) : "r"(even), "r"(odd));
-    memcpy(wide, &pair, sizeof pair);
-    __asm("pkhtb %0, %1, %2, asr #16" : "=r"(pair) : "r"(odd), "r"(even));
-    memcpy(wide + 2, &pair, sizeof pair);
-}
+    __asm("sxtb16 %0, %1" : "=r"(two) : "r"(bytes));
+    memcpy(even, &two, sizeof two);
+    __asm("sxtb16 %0, %1, ror #8" : "=r"(two) : "r"(bytes));
+    memcpy(odd, &two, sizeof two);
 #else
-static inline void widen_four(const int8_t *source, int16_t *wide)
-{
-    for (int i = 0; i < 4; i++) {
-        wide[i] = source[i];
-    }
-}
+    even[0] = source[0];
+    even[1] = source[2];
+    odd[0] = source[1];
+    odd[1] = source[3];
 #endif
+}
 
-void fast_widen(const int8_t *source, int32_t count, int16_t *wide)
+void fast_widen(const struct fast_dot *dot, const int8_t *source, int32_t count, int16_t *wide)
 {
-    const int8_t *const end = source + count;
-    while (end - source >= 16) {
-        widen_four(source, wide);
-        widen_four(source + 4, wide + 4);
-        widen_four(source + 8, wide + 8);
-        widen_four(source + 12, wide + 12);
-        source += 16;
-        wide += 16;
+    int32_t done = 0;
+    if (dot->widen != 0) {
+        const int32_t rounds = count / FAST_WIDENED;
+        if (rounds > 0) {
+            dot->widen(source, source, wide, rounds);
+        }
+        for (done = rounds * FAST_WIDENED; done + 3 < count; done += 4) {
+            widen_four_apart(&source[done], &wide[done], &wide[done + 2]);
+        }
     }
-    while (end - source >= 4) {
-        widen_four(source, wide);
-        source += 4;
-        wide += 4;
-    }
-    while (source != end) {
-        *wide++ = *source++;
+    for (; done < count; done++) {
+        wide[done] = source[done];
     }
 }
 
-/* The last one to three taps come from copies: behind them may be the end of memory. */
-void fast_widen_two(const int8_t *first, const int8_t *second, int32_t count, int16_t *wide)
+void fast_widen_two(const struct fast_dot *dot, const int8_t *first, const int8_t *second, int32_t count, int16_t *wide)
 {
-    int16_t four[2][4] = {{0}};
-    for (int32_t tap = 0; tap < count; tap += 4) {
-        if (count - tap >= 4) {
-            widen_four(&first[tap], four[0]);
-            widen_four(&second[tap], four[1]);
-        } else {
-            fast_widen(&first[tap], count - tap, four[0]);
-            fast_widen(&second[tap], count - tap, four[1]);
+    int32_t tap = 0;
+    if (dot->widen != 0) {
+        const int32_t rounds = count / FAST_WIDENED;
+        if (rounds > 0) {
+            dot->widen(first, second, wide, rounds);
         }
-        for (int pair = 0; pair < 2; pair++) {
-            memcpy(&wide[4 * pair], &four[0][2 * pair], 2 * sizeof *wide);
-            memcpy(&wide[4 * pair + 2], &four[1][2 * pair], 2 * sizeof *wide);
+        for (tap = rounds * FAST_WIDENED; tap < count; tap += 4) {
+            widen_four_apart(&first[tap], &wide[2 * tap], &wide[2 * tap + 4]);
+            widen_four_apart(&second[tap], &wide[2 * tap + 2], &wide[2 * tap + 6]);
         }
-        wide += 8;
+    }
+    for (; tap < count; tap++) {
+        int16_t *place = &wide[tap / 2 * 4 + tap % 2];
+        place[0] = first[tap];
+        place[2] = second[tap];
     }
 }
 

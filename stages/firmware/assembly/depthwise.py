@@ -1,4 +1,5 @@
-"""Inner loop of depthwise convolutions of any window: all channels of one, two or four neighbouring outputs.
+"""Inner loops of depthwise convolutions of any window: all channels of one, two or four neighbouring outputs, then the
+next ones in the row.
 
 Activations lie channel by channel in lines of words, each the int16 of two rows of the image, one above the other: the
 lines from the window's first row on hold the rows that one or two rows of outputs see (two only with stride 1). SMLAD
@@ -31,9 +32,9 @@ from stages.firmware.assembly.schedule import fitted
 
 MOST_LINES = 4  # pointers that there are registers for: windows of up to 8 rows, one row of outputs, or 7, two rows
 MOST_LINES_OF_TWO_COLUMNS = 3  # with four, two columns of outputs would run out of registers
-# The caller's struct fast_depthwise_walk behind its first member, copied to the stack.
-_PITCH, _OUTPUTS, _ROW, _ZERO, _END = (4 * slot for slot in range(5))
-_FRAME_BYTES = 24
+# The caller's struct fast_depthwise_walk, copied to the stack.
+_RECORDS, _PITCH, _OUTPUTS, _ROW, _ZERO, _END, _NEXT_COLUMN, _NEXT_OUTPUT, _COUNT = (4 * slot for slot in range(9))
+_FRAME_BYTES = 40
 
 
 @dataclass(frozen=True)
@@ -81,9 +82,9 @@ def depthwise_function(shape: DepthwiseShape) -> str:
     body += function_start(shape.name)
     # From here on r0 is the record, r1 the output, r2 and on the lines.
     lines = [f"r{2 + line}" for line in range(shape.lines)]
-    body += [f"    sub sp, #{_FRAME_BYTES}", "    ldmia r2, {r6-r11}", "    stmia sp, {r7-r11}"]
+    body += [f"    sub sp, #{_FRAME_BYTES}", "    ldmia r2, {r3-r11}", "    stmia sp, {r3-r11}"]
     body += [f"    ldr {line}, [r0, #{4 * number}]" for number, line in enumerate(lines)]
-    body += ["    mov r0, r6", "    .p2align 3", "1:"]
+    body += [f"    ldr r0, [sp, #{_RECORDS}]", "    .p2align 3", "1:"]
     free = [*(f"r{n}" for n in range(2 + shape.lines, 13)), "lr"]
     rest = [*_stores(shape), load("pitch", "sp", _PITCH), *(add(line, line, "pitch") for line in lines)]
     rest += [*add_constant("r1", "r1", shape.step)]
@@ -92,27 +93,34 @@ def depthwise_function(shape: DepthwiseShape) -> str:
     fits = (fitted([*_products(shape, lines, order), *rest], free, {}) for order in _orders(shape))
     best = min((fit for fit in fits if fit), key=lambda fit: fit.cycles)
     body += [f"    {one}" for one in best.code]
-    body += ["    bne.w 1b", f"    add sp, #{_FRAME_BYTES}", "    pop {r4-r11, pc}"]
+    body += ["    bne.w 1b", f"    ldr r12, [sp, #{_NEXT_COLUMN}]", f"    ldr lr, [sp, #{_NEXT_OUTPUT}]"]
+    body += [f"    ldr r0, [sp, #{_RECORDS}]", *(f"    add {line}, r12" for line in lines), "    add r1, lr"]
+    body += [f"    ldr r12, [sp, #{_COUNT}]", "    subs r12, #1", f"    str r12, [sp, #{_COUNT}]", "    bne.w 1b"]
+    body += [f"    add sp, #{_FRAME_BYTES}", "    pop {r4-r11, pc}"]
     body += [f"    .size {shape.name}, . - {shape.name}", ""]
     return "\n".join(body) + "\n"
 
 
-Order = list[tuple[int, int, str]]  # output column, tap, and what tells one load of the same word from another
+@dataclass(frozen=True)
+class Order:
+    """A way to go through the products; what is loaded again needs no register in between."""
+
+    products: tuple[tuple[int, int], ...]  # output column, tap
+    activations_again: bool = False  # for each output
+    weights_again: bool = True
 
 
 def _orders(shape: DepthwiseShape) -> Iterator[Order]:
-    """Ways to go through the products. Output by output, the first can be scaled while the second is summed."""
+    """Output by output, the first can be scaled while the second is summed; tap by tap, they share the weights."""
     outputs, taps = range(shape.columns), range(shape.width)
-    yield [(output, tap, "") for output in outputs for tap in taps]
+    by_output = tuple((output, tap) for output in outputs for tap in taps)
+    yield Order(by_output)
     if shape.columns == 2:
-        yield [(output, tap, f"_{output}") for output in outputs for tap in taps]
+        yield Order(by_output, activations_again=True)
         columns = range(shape.stride + shape.width)
-        yield [
-            (output, column - output * shape.stride, "")
-            for column in columns
-            for output in outputs
-            if 0 <= column - output * shape.stride < shape.width
-        ]
+        places = ((output, column - output * shape.stride) for column in columns for output in outputs)
+        yield Order(tuple((output, tap) for output, tap in places if tap in taps))
+        yield Order(tuple((output, tap) for tap in taps for output in outputs), weights_again=False)
 
 
 def _products(shape: DepthwiseShape, lines: list[str], order: Order) -> Iterator[Instruction]:
@@ -121,10 +129,10 @@ def _products(shape: DepthwiseShape, lines: list[str], order: Order) -> Iterator
     yield load("bias", "r0", 4 * words * shape.width)
     begun: set[str] = set()
     loaded: set[str] = set()
-    for output, tap, again in order:
+    for output, tap in order.products:
         column = output * shape.stride + tap
         for line, base in enumerate(lines):
-            x = f"x{column}_{line}{again}"
+            x = f"x{column}_{line}" + (f"_{output}" if order.activations_again else "")
             if x not in loaded:
                 loaded.add(x)
                 yield load(x, base, 4 * column)
@@ -133,7 +141,7 @@ def _products(shape: DepthwiseShape, lines: list[str], order: Order) -> Iterator
                 if found is None:
                     continue
                 name, pair = found
-                weights, total = f"w{tap}_{pair}_{output}", f"sum{row}{output}"
+                weights, total = f"w{tap}_{pair}" + (f"_{output}" if order.weights_again else ""), f"sum{row}{output}"
                 if weights not in loaded:
                     loaded.add(weights)
                     yield load(weights, "r0", 4 * (words * tap + pair))

@@ -24,6 +24,7 @@ from stages.firmware.assembly.instructions import (
     add,
     add_constant,
     add_sign,
+    allocated,
     and_sign,
     count_down,
     limit,
@@ -39,7 +40,7 @@ from stages.firmware.assembly.instructions import (
     store_byte,
     widen,
 )
-from stages.firmware.assembly.schedule import fitted, scheduled
+from stages.firmware.assembly.schedule import fitted, loop_cycles, scheduled
 
 CHANNELS = 4  # of a block
 _SCALING_WORDS = 4  # with unshifted channels: multiplier, addend, right shift, -1 where that is not 0
@@ -385,9 +386,11 @@ def end_of_pixels(shape: DotShape, frame: Frame) -> list[Instruction]:
     code += [load("count", "sp", frame.count), count_down("count")]
     code += [store("count", "sp", frame.count)]
     free = ["r0", "r1", "r2", "r3", "r12", "lr"] + ([] if shape.pixels == 2 else list(ACCUMULATORS[CHANNELS:]))
-    fit = fitted(code, free, sums)
+    start = scheduled(start_of_pixels(shape, frame))
+    fit = fitted(code, free, sums, start)
     assert fit is not None
-    return list(fit.code)
+    greedy = scheduled(allocated(code, free, sums))
+    return list(fit.code) if fit.cycles <= loop_cycles([*greedy, *start]) else greedy
 
 
 def _next_pixels(shape: DotShape, frame: Frame) -> list[Instruction]:

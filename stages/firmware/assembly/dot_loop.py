@@ -1,8 +1,8 @@
 """The dot product of assembly/dot.py as a loop over int8 weights: short code that layers share, for `weights: small`.
 
 Lines and taps are counted at run time (struct fast_dot), so that one function serves layers of any depth. With two
-pixels a round takes four taps; the two pixels lie `pixel_bytes` apart, or, where that is one word, side by side, pair
-of taps by pair of taps. With one pixel a round takes sixteen taps. Taps are filled up with weights of 0; the last round
+pixels a round takes four taps; the two pixels lie `pixel_bytes` apart, or, where that is 0, side by side, pair of taps
+by pair of taps. With one pixel a round takes sixteen taps. Taps are filled up with weights of 0; the last round
 loads, but does not use, up to a word behind its data.
 """
 
@@ -30,7 +30,7 @@ from stages.firmware.assembly.instructions import (
 )
 from stages.firmware.assembly.schedule import fitted, scheduled
 
-SIDE_BY_SIDE = 4  # bytes between two pixels that lie pair by pair beside each other
+SIDE_BY_SIDE = 0  # stands for the distance of two pixels that lie pair by pair beside each other
 _FRAME = Frame(x=0, block=4, y=8, outputs=12, zero=16, group=32, bytes_=48)
 _ALL_LINES, _LINE_BYTES, _LINE_STEP, _LINES, _END = 20, 24, 28, 36, 40
 _ROUND_WORDS = {1: 4, 2: 1}  # of weights of a channel, four taps each, by pixels
@@ -75,8 +75,8 @@ def _two_pixels(shape: DotShape) -> list[str]:
     """As in dot.py, eight products in nine cycles; what a round begins with is loaded at the end of the one before."""
     (a, b), (f, g) = ("r2", "r3"), ("r12", "lr")
     near, far = ACCUMULATORS[:CHANNELS], ACCUMULATORS[CHANNELS:]
-    pair_bytes = 8 if shape.pixel_bytes == SIDE_BY_SIDE else 4
-    ahead = [load(a, "r0"), load(f, "r1"), load(b, "r0", shape.pixel_bytes)]
+    pair_bytes, apart = (8, 4) if shape.pixel_bytes == SIDE_BY_SIDE else (4, shape.pixel_bytes)
+    ahead = [load(a, "r0"), load(f, "r1"), load(b, "r0", apart)]
     code: list[Instruction] = []
 
     def product(pixel: str, weight: str, accumulator: str) -> None:
@@ -96,7 +96,7 @@ def _two_pixels(shape: DotShape) -> list[str]:
         product(b, g, far[3])
         code.append(load_advancing(g, "r1", 4 * CHANNELS) if is_last else load(g, "r1"))
         product(b, f, far[2])
-        code.append(load(b, "r0", shape.pixel_bytes + (0 if is_last else pair_bytes)))
+        code.append(load(b, "r0", apart + (0 if is_last else pair_bytes)))
         f, g = g, f
     return [*_text(ahead), "    .p2align 3", "3:", *_text(code), *_text([load(g, "sp", _END), compare("r0", g)])]
 

@@ -1,4 +1,4 @@
-"""Loops over single elements: ADD from tables, and two rows of an image as one line of words for depthwise kernels."""
+"""Loops over single elements: ADD from tables, int8 to int16, and two rows of an image as one line of words."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ from stages.firmware.assembly.schedule import fitted
 
 ADD_ELEMENTS = 4  # of a round
 INTERLEAVED_CHANNELS = 8  # of a round
+WIDENED_VALUES = 16  # of a round
 
 
 def add_name(right: int, limits: tuple[int, int]) -> str:
@@ -57,6 +58,33 @@ def add_function(right: int, limits: tuple[int, int]) -> str:
         code += [store_byte(total, "r3", n)]
     code += [one for register in ("r1", "r2", "r3") for one in add_constant(register, register, ADD_ELEMENTS)]
     body += _loop([*code, compare("r1", "r8")], ["r0", "r9", "r10", "r11", "r12", "lr"])
+    return "\n".join([*body, f"    .size {name}, . - {name}", ""]) + "\n"
+
+
+WIDEN_NAME, WIDEN_TWO_NAME = "widen_by_four", "widen_two_by_four"
+
+
+@cache
+def widen_function(two_pixels: bool = False) -> str:
+    """void name(const int8_t *source, const int8_t *second, int16_t *wide, int32_t rounds)
+
+    Of each four values 0 and 2, then 1 and 3, as SXTB16 gives them; the weights that meet them are stored likewise.
+    With two pixels a pair of the second follows each of the first; a round has as many values of each.
+    """
+    name = WIDEN_TWO_NAME if two_pixels else WIDEN_NAME
+    body = [f"@ {WIDENED_VALUES} int8 to int16 a round", *function_start(name), "    .p2align 3", "1:"]
+    code: list[Instruction] = []
+    sources = ("r0", "r1") if two_pixels else ("r0",)
+    for n in range(WIDENED_VALUES // 4):
+        for number, source in enumerate(sources):
+            four = f"four{n}_{number}"
+            code += [load(four, source, 4 * n)]
+            for half, turn in ((0, 0), (1, 8)):
+                at = 4 * (len(sources) * (2 * n + half) + number)
+                code += [widen(f"{four}_{half}", four, turn), store(f"{four}_{half}", "r2", at)]
+    code += [one for source in sources for one in add_constant(source, source, WIDENED_VALUES)]
+    code += add_constant("r2", "r2", 2 * WIDENED_VALUES * len(sources))
+    body += _loop([*code, count_down("r3")], [*(f"r{n}" for n in range(4, 13)), "lr"])
     return "\n".join([*body, f"    .size {name}, . - {name}", ""]) + "\n"
 
 

@@ -132,10 +132,15 @@ class Fit:
     cycles: int
 
 
-def fitted(code: Sequence[Instruction], free: Sequence[str], placed: Mapping[str, str]) -> Fit | None:
+def fitted(
+    code: Sequence[Instruction],
+    free: Sequence[str],
+    placed: Mapping[str, str],
+    behind: Sequence[Instruction] = (),
+) -> Fit | None:
     """The body of a loop in its best order found; None if it does not get along with the free registers.
 
-    `placed` says where the values live that exist before.
+    `placed` says where the values live that exist before, `behind` what comes between two rounds.
     """
     waits = _waits(code)
     heights = _heights(len(code), waits)
@@ -151,7 +156,7 @@ def fitted(code: Sequence[Instruction], free: Sequence[str], placed: Mapping[str
             for reserve in (0, 1, 2):
                 order = _Issue(code, waits, free, placed, window, reserve).run(choice)
                 if order is not None:
-                    fits.append(Fit(tuple(order), loop_cycles(order)))
+                    fits.append(Fit(tuple(order), loop_cycles([*order, *behind])))
     return min(fits, key=lambda fit: fit.cycles, default=None)
 
 

@@ -74,6 +74,7 @@ static void dot(const int16_t *x, const int32_t *block, int8_t *y, const struct 
 static void depthwise(const int32_t *const *lines, int8_t *y, const struct fast_depthwise_walk *walk, const int *shape)
 {
     const int height = shape[0], width = shape[1], pairs = height > 1 ? height - 1 : 1;
+    for (int round = 0; round < walk->count; round++) {
     int channel = 0;
     for (const int32_t *record = walk->records; record != walk->end; record += width * pairs + (shape[8] ? 5 : 3)) {
         const int32_t *own = &record[width * pairs + 1];
@@ -84,16 +85,18 @@ static void depthwise(const int32_t *const *lines, int8_t *y, const struct fast_
                 int64_t sum = record[width * pairs];
                 for (int tap = 0; tap < height * width; tap++) {
                     const int tap_row = tap / width, tap_column = tap % width, at = row + tap_row;
-                    const int64_t byte = (int64_t)channel * walk->pitch_bytes + 4 * (column * shape[4] + tap_column);
+                    const int64_t byte = (int64_t)channel * walk->pitch_bytes +
+                                         4 * ((round * shape[3] + column) * shape[4] + tap_column);
                     const int32_t *weights = &record[tap_column * pairs];
                     const int64_t weight = tap_row == 0 ? int16_at(weights, 0) : int16_at(&weights[tap_row - 1], 2);
                     sum += weight * int16_at(lines[at / 2], byte + 2 * (at % 2));
                 }
-                y[channel * shape[5] + column * walk->outputs + row * walk->row_bytes] =
+                y[channel * shape[5] + (round * shape[3] + column) * walk->outputs + row * walk->row_bytes] =
                     scaled(sum, own[0], addend, right, &shape[6]);
             }
         }
         channel++;
+    }
     }
 }
 
@@ -102,6 +105,20 @@ static void interleave(const int8_t *upper, const int8_t *lower, int32_t *line, 
     for (int32_t channel = 0; channel < 8 * rounds; channel++) {
         const uint32_t word = ((uint32_t)upper[channel] & 0xffffu) | (uint32_t)lower[channel] << 16;
         line[channel * (pitch_bytes / 4)] = (int32_t)word;
+    }
+}
+
+static void widen_all(const int8_t *source, const int8_t *second, int16_t *wide, int32_t rounds, const int *shape)
+{
+    static const int place[] = {0, 2, 1, 3};
+    for (int32_t index = 0; index < 16 * rounds; index++) {
+        const int at = index / 4 * 4 + place[index % 4];
+        if (shape[0]) {
+            wide[at / 2 * 4 + at % 2] = source[index];
+            wide[at / 2 * 4 + at % 2 + 2] = second[index];
+        } else {
+            wide[at] = source[index];
+        }
     }
 }
 
@@ -126,9 +143,8 @@ _ADD = re.compile(r"add_(\d+)(?:_(\d+)_(\d+))?")
 def plain_inner_loops(names: Iterable[str]) -> str:
     """C source that defines the functions of these names."""
     # Whatever a program does not call must be used somehow, or the compiler complains.
-    unused = (
-        "void use_all(void);\nvoid use_all(void)\n{\n    (void)dot, (void)depthwise, (void)interleave, (void)sums;\n}\n"
-    )
+    used = ", ".join(f"(void){name}" for name in ("dot", "depthwise", "interleave", "widen_all", "sums"))
+    unused = f"void use_all(void);\nvoid use_all(void)\n{{\n    {used};\n}}\n"
     return _SHARED + unused + "\n".join(map(_function, sorted(set(names))))
 
 
@@ -146,6 +162,10 @@ def _function(name: str) -> str:
         )
         call = "sums(params, first, second, y, end, shape);"
         return _wrapper(name, "fast_add_function", arguments, call, [int(right), *_limits(lowest, highest)])
+    if name in ("widen_by_four", "widen_two_by_four"):
+        arguments = "const int8_t *source, const int8_t *second, int16_t *wide, int32_t rounds"
+        call = "widen_all(source, second, wide, rounds, shape);"
+        return _wrapper(name, "fast_widen_function", arguments, call, [int(name != "widen_by_four")])
     if name == "depthwise_interleave":
         arguments = "const int8_t *upper, const int8_t *lower, int32_t *line, int32_t pitch_bytes, int32_t rounds"
         call = "interleave(upper, lower, line, pitch_bytes, rounds);\n    (void)shape;"

@@ -60,6 +60,14 @@ def _conv(seed: int) -> Graph:
     return _rescaled(builder.graph(builder.conv(x, outputs, kernel, options, per_channel=seed % 4 > 0)), seed)
 
 
+def _one_channel(seed: int) -> Graph:
+    """Pixels that lie a word apart, or less."""
+    builder = Int8Builder(seed)
+    options = ConvOptions(stride=(2, 1 + seed % 3), padding=("same", "valid")[seed % 2])
+    x = builder.input(11, 9 + seed % 2, 1)
+    return builder.graph(builder.conv(x, 5 + seed, (4, 3 + seed % 3), options))
+
+
 def _pointwise(seed: int) -> Graph:
     builder = Int8Builder(seed)
     rng = builder.rng
@@ -110,6 +118,7 @@ def _average_pool(seed: int) -> Graph:
 
 MAKERS = {
     "conv": _conv,
+    "one_channel": _one_channel,
     "pointwise": _pointwise,
     "depthwise": _depthwise,
     "fully_connected": _fully_connected,
@@ -202,7 +211,7 @@ def test_layers_of_one_shape_share_their_assembly() -> None:
     x = builder.input(6, 6, 16)
     for _ in range(3):
         x = builder.conv(builder.depthwise(x, (3, 3), ConvOptions()), 16, (1, 1), ConvOptions())
-    expected = ["depthwise_3x3_2x2_1_1", "depthwise_interleave", "dot_2x4_1_8_0_32"]
+    expected = ["depthwise_3x3_2x2_1_1", "depthwise_interleave", "dot_2x4_1_8_0_32", "widen_by_four"]
     assert sorted(_compiled(builder.graph(x)).assembly) == expected
 
 
@@ -211,7 +220,7 @@ def test_in_small_firmware_layers_of_any_depth_share_their_assembly() -> None:
     x = builder.input(6, 6, 16)
     for channels in (24, 20, 9):
         x = builder.conv(x, channels, (1, 1), ConvOptions())
-    assert sorted(_compiled(builder.graph(x), "small").assembly) == ["dot_loop_2x4_0_0_0_4"]
+    assert sorted(_compiled(builder.graph(x), "small").assembly) == ["dot_loop_2x4_0_0_0_0", "widen_two_by_four"]
 
 
 def test_the_scheduled_order_computes_the_same_and_takes_fewer_cycles() -> None:
