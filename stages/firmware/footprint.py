@@ -15,7 +15,7 @@ from stages.firmware.front_end import FrontEnd, Stream
 from stages.firmware.image import Images
 from stages.firmware.model_source import CompiledModel
 from stages.firmware.placement import Placement
-from stages.firmware.stack_depth import StackBound, stack_bound
+from stages.firmware.stack_depth import StackBound, reserved_stack_bytes, stack_bound
 
 _STACK, _DATA = ".stack", ".data"  # boards/firmware/sections.ld
 
@@ -98,8 +98,9 @@ def footprint(
     """The footprint of the board's own image."""
     sections, used = _sections(images.image, board)
     bound = stack_bound(images.image, model.assembly)
-    if bound.image_bytes > sections[_STACK]:
-        found = f"the stack may take {bound.image_bytes} B, {sections[_STACK]} B are reserved"
+    reserved = reserved_stack_bytes(images.image)
+    if bound.image_bytes > reserved:
+        found = f"the stack may take {bound.image_bytes} B, {reserved} B are reserved"
         raise StageError(f"firmware: {found}; raise STACK_BYTES in boards/firmware/sections.ld")
     copied = sections.get(_DATA, 0) if placement.ram_weights else 0  # the firmware has no other initialised data
     spill = placement.spill
@@ -118,7 +119,7 @@ def footprint(
         input_bytes=model.input.nbytes,
         weights_bytes=model.weights_bytes,
         constant_bytes=model.constant_bytes,
-        stack_bytes=sections[_STACK],
+        stack_bytes=reserved,
         stack=bound,
         stack_twin=stack_bound(images.twin, model.assembly),
         regions={name: Region(used[name], memory.size) for name, memory in board.memories.items()},

@@ -64,6 +64,14 @@ def stack_bound(image: Path, inner_loops: Collection[str]) -> StackBound:
     )
 
 
+def reserved_stack_bytes(image: Path) -> int:
+    """What the linker script keeps for the stack, a guard below it not counted."""
+    with image.open("rb") as stream:
+        symbols = ELFFile(stream).get_section_by_name(".symtab").iter_symbols()
+        places = {s.name: s["st_value"] for s in symbols if s.name in ("_stack_limit", "_stack_top")}
+    return places["_stack_top"] - places["_stack_limit"]
+
+
 class _Code:
     """The functions of an image by address."""
 
