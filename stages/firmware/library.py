@@ -25,6 +25,7 @@ from stages.graph.arena_layout import arena_layout
 from stages.graph.float_edges import strip_float_edges
 from stages.graph.overlap import Runtime
 from stages.graph.resources import op_macs
+from stages.graph.simplify import simplify
 from stages.graph.tflite_reader import read_tflite
 
 _FIRMWARE = BOARDS_FOLDER / "firmware"
@@ -39,7 +40,7 @@ def compile_library(model: Path, out: Path, weights: Weights, runtime: Runtime) 
             raise ConfigError(f"--{option}: found {value!r}, needed one of {', '.join(known)}")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise StageError(f"{out}: is there already, needed a new or an empty folder")
-    graph = strip_float_edges(read_tflite(model)).graph
+    graph = simplify(strip_float_edges(read_tflite(model)).graph).graph
     fast = compile_model(graph, weights=weights, runtime=runtime)
     portable = compile_model(graph, runtime=runtime)
     out.parent.mkdir(parents=True, exist_ok=True)

@@ -32,7 +32,7 @@ class Firmware:
 @stage(
     "firmware",
     programs=("arm-none-eabi-gcc",),
-    packages=("ai-edge-litert", "pyelftools", "ortools"),
+    packages=("ai-edge-litert", "capstone", "ortools", "pyelftools"),
     sources=("boards/firmware", "boards/{board}", "boards/virtual"),
 )
 def run(model: Path, dataset: Path | None, *, config: FirmwareConfig, board: str, out_dir: Path) -> Firmware:

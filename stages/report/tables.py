@@ -28,7 +28,7 @@ def summary_rows(network: NetworkFigures, boards: Sequence[BoardFigures]) -> Ite
             "accuracy_int8": network.accuracy_int8,
             "size_bytes": network.size.used,
             "peak_bytes": network.peak.used,
-            "arena_bytes": network.arena_bytes,
+            "arena_bytes": figures.arena_bytes,
             "macs": network.macs.used,
             "flash_bytes": figures.flash_bytes,
             "ram_bytes": figures.ram_bytes,
