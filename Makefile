@@ -12,6 +12,8 @@ SYSTEM := arm-none-eabi-gcc:gcc-arm-none-eabi \
           espeak-ng:espeak-ng \
           gcc:gcc
 
+unit: SYSTEM += openocd:openocd # its board files are parsed by the real one
+
 .PHONY: demo test lint types unit setup system clean help
 
 help:
@@ -30,7 +32,7 @@ types: $(BIN)/.installed-dev
 	$(BIN)/mypy
 
 unit: $(BIN)/.installed-dev system
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses=logical --maxprocesses=4 --dist=loadfile
 
 setup: $(BIN)/.installed-dev system
 
