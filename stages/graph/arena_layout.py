@@ -7,10 +7,10 @@ Micro wants them.
 
 Finding the lowest arena is two-dimensional packing with fixed times (NP-hard). Until the lower bound (the largest sum
 of places alive at once) is met: greedy orders; a short search at the bound itself; rounds in which what sticks out at
-the top is put earlier; CP-SAT where it is installed (see `packing_solver`), otherwise our exact search. That need
-only place them in order of rising offset, each directly on top of those already there that live at the same time:
-sinking the places of any packing, lowest first, gives one of that form which is no higher. It ends after a fixed
-number of nodes, so that the result depends on the graph alone.
+the top is put earlier; CP-SAT (see `packing_solver`). Our search need only place them in order of rising offset, each
+directly on top of those already there that live at the same time: sinking the places of any packing, lowest first,
+gives one of that form which is no higher. It ends after a fixed number of nodes, so that the result depends on the
+graph alone.
 
 Where ops could write over either of two operands, all take the first or all take the last, whichever packs lower.
 Meeting the lower bound proves a layout whatever the choice; a search that came to an end proves it for the choice
@@ -30,7 +30,7 @@ from dataclasses import dataclass, replace
 
 from stages.graph.buffers import Buffers, activation_bytes, buffers_of
 from stages.graph.graph import Graph
-from stages.graph.packing_solver import is_installed, solve_packing
+from stages.graph.packing_solver import solve_packing
 
 ALIGNMENT = 16
 _MOST_NODES = 200_000  # a few seconds; networks of up to some 30 ops need far fewer
@@ -131,8 +131,6 @@ def _packed(candidates: list[list[Place]], floor: int, most_nodes: int) -> tuple
     places, found = packed[0]
     if _height(places, found) == floor or len(places) > _MOST_PLACES:
         return places, found, _height(places, found) == floor
-    if not is_installed():
-        return places, *_Search(places, found, floor, most_nodes).run()
     solved = []
     for places, found in packed:
         offsets, proven = solve_packing(places, _height(places, found), floor, ALIGNMENT) or (found, False)

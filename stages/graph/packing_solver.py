@@ -7,7 +7,6 @@ deterministic time, so that the same places give the same offsets.
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -25,11 +24,6 @@ class Box(Protocol):
     def end(self) -> int: ...
     @property
     def follows(self) -> tuple[tuple[int, int], ...]: ...
-
-
-def is_installed() -> bool:
-    """Whether the solver can be asked."""
-    return importlib.util.find_spec("ortools") is not None
 
 
 def solve_packing(boxes: Sequence[Box], height: int, floor: int, unit: int) -> tuple[list[int], bool] | None:

@@ -22,7 +22,7 @@ from stages.graph.arena_layout import (
 )
 from stages.graph.graph import ActivationOptions, Graph, NoOptions, Op, PoolOptions, Quantisation, Tensor
 from stages.graph.op_order import peak_of_order, smallest_peak_order
-from stages.graph.packing_solver import is_installed, solve_packing
+from stages.graph.packing_solver import solve_packing
 from stages.graph.tflite_writer import write_tflite
 from stages.graph.tflm import run_tflm
 from tests.stages.graph.int8_graphs import residual_network
@@ -224,7 +224,6 @@ def test_a_packing_above_the_lower_bound_is_proven_by_exhaustion(seed: int) -> N
     assert _height(places, found) == lowest_height(places)
 
 
-@pytest.mark.skipif(not is_installed(), reason="the extra 'opt' is not installed: pip install -e .[opt]")
 @pytest.mark.parametrize("seed", range(5))
 def test_the_solver_packs_as_low_as_our_own_search(seed: int) -> None:
     places = random_places(seed, 6)
@@ -348,10 +347,9 @@ def test_search_and_first_fit_agree_on_overlapping_places(seed: int) -> None:
     found, proven = _Search(places, stacked, 0, 100_000).run()
     assert proven
     assert _height(places, found) == lowest_height(places)
-    if is_installed():
-        offsets, solved = solve_packing(places, sum(p.size_bytes for p in places), 0, ALIGNMENT)
-        assert solved
-        assert _height(places, offsets) == lowest_height(places)
+    offsets, solved = solve_packing(places, sum(p.size_bytes for p in places), 0, ALIGNMENT)
+    assert solved
+    assert _height(places, offsets) == lowest_height(places)
 
 
 def test_an_input_that_is_needed_again_is_not_overlapped() -> None:
