@@ -74,7 +74,7 @@ def test_a_brought_network_is_measured_on_a_twin_and_equals_tflm(model, tmp_path
     done = pipeline(tmp_path, *arguments, "--inputs", "x.npy")
     assert done.returncode == 0, done.stderr
     record = json.loads(done.stdout)
-    assert list(record) == KEYS
+    assert list(record) == [*KEYS, "energy_mj_simulated"]
     assert (record["board"], record["source"], record["n"]) == ("nucleo_h743zi2", "virtual", 5)
     assert record["latency_ms_modelled"] == pytest.approx(record["cycles_modelled"] / 480e3)
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
@@ -82,6 +82,7 @@ def test_a_brought_network_is_measured_on_a_twin_and_equals_tflm(model, tmp_path
         "device.json",
         "layers.csv",
         "outputs.npz",
+        "power.npz",
         "samples.csv",
     ]
     rows = list(csv.DictReader((tmp_path / "out" / "samples.csv").read_text().splitlines()))

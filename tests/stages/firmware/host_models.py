@@ -29,7 +29,7 @@ FLAGS = (
     *("-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
     *("-Wall", "-Wextra", "-Werror", "-Wconversion", "-Wshadow", "-Wdouble-promotion"),
 )
-_RENAMED = ("model_input", "model_output", "model_invoke")
+_FUNCTIONS = ("model_input", "model_output", "model_invoke")
 _MOST_OPS = 64
 _ONE_ARENA = Placement(region="dtcm", macro="PLACE_FAST")
 
@@ -90,7 +90,7 @@ def build_host_models(
     def build(index: int) -> Path:
         generated = folder / f"model_{index}"
         write_sources(models[index], f"model_{index}", placement, generated)
-        renames = [f"-D{name}=m{index}_{name}" for name in _RENAMED]
+        renames = [f"-D{name}=m{index}_{name}" for name in (*_FUNCTIONS, "TENSOR_PLACES")]
         return _compiled(generated / "model.c", generated / "model.o", f"-I{generated}", *renames)
 
     with ThreadPoolExecutor(max_workers=2) as pool:
@@ -100,7 +100,7 @@ def build_host_models(
     declarations, rows = [], []
     for index, graph in enumerate(graphs):
         sizes = [graph.tensors[tensor].nbytes for tensor in (graph.inputs[0], graph.outputs[0])]
-        names = [f"m{index}_{name}" for name in _RENAMED]
+        names = [f"m{index}_{name}" for name in _FUNCTIONS]
         declarations.append(f"int8_t *{names[0]}(void);\nconst int8_t *{names[1]}(void);\nvoid {names[2]}(void);")
         rows.append("{" + ", ".join(map(str, [*sizes, *names])) + "}")
     main = folder / "main.c"
