@@ -96,9 +96,11 @@ def _notes(boards: Sequence[BoardFigures]) -> list[str]:
 def _energy_note(figures: BoardFigures) -> str:
     energy = figures.energy
     idle = "" if energy["idle_mw"] is None else f", idle {energy['idle_mw']:.1f} mW"
-    doubt = "" if energy["source"] == "measured" else " (no board was measured)"
+    doubt, instrument = "", energy["instrument"]
+    if energy["source"] != "measured":
+        doubt, instrument = " (no board was measured)", f"simulated {instrument}"
     amount = f"{energy['energy_mj']:.4g} ± {energy['uncertainty_mj']:.2g} mJ an inference"
-    return f"{figures.board}: energy {energy['source']}{doubt}, {amount}, n {energy['n']}{idle}; {energy['instrument']}"
+    return f"{figures.board}: energy {energy['source']}{doubt}, {amount}, n {energy['n']}{idle}; {instrument}"
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
