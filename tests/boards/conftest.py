@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -82,10 +83,10 @@ exec {compiler} "$@"
 """
 
 
-@pytest.fixture(scope="session")
-def mapping_compiler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+@contextmanager
+def mapping_compiler(folder: Path) -> Iterator[None]:
     """The compiler under its own name, which also has the linker write a map beside the image."""
-    folder, compiler = tmp_path_factory.mktemp("bin"), shutil.which(COMPILER)
+    compiler = shutil.which(COMPILER)
     assert compiler, "arm-none-eabi-gcc is needed; make system installs it"
     (folder / COMPILER).write_text(MAPPING_COMPILER.format(compiler=compiler))
     (folder / COMPILER).chmod(0o755)
@@ -95,13 +96,14 @@ def mapping_compiler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
 
 
 @pytest.fixture(scope="session")
-def images(network: Graph, mapping_compiler: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Firmware]:
-    """Built by the real step, once for every board."""
+def images(network: Graph, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Firmware]:
+    """Built by the real step, once for every board, with linker maps."""
     folder = tmp_path_factory.mktemp("images")
     model = folder / "model.tflite"
     model.write_bytes(write_tflite(network, "test"))
     built = {}
-    for board in board_names():
-        (folder / board).mkdir()
-        built[board] = firmware.function(model, model, config=FirmwareConfig(), board=board, out_dir=folder / board)
+    with mapping_compiler(tmp_path_factory.mktemp("bin")):
+        for board in board_names():
+            (folder / board).mkdir()
+            built[board] = firmware.function(model, model, config=FirmwareConfig(), board=board, out_dir=folder / board)
     return built
