@@ -6,11 +6,11 @@ to the last op that reads it (outputs: to the end). Offsets and sizes are multip
 Micro wants them.
 
 Finding the lowest arena is two-dimensional packing with fixed times (NP-hard). Until the lower bound (the largest sum
-of places alive at once) is met: greedy orders; a short search at the bound itself; rounds in which what sticks out at
-the top is put earlier; CP-SAT (see `packing_solver`). Our search need only place them in order of rising offset, each
-directly on top of those already there that live at the same time: sinking the places of any packing, lowest first,
-gives one of that form which is no higher. It ends after a fixed number of nodes, so that the result depends on the
-graph alone.
+of places alive at once) is met: greedy orders; a short search at the bound itself, then CP-SAT there (see
+`packing_solver`); rounds in which what sticks out at the top is put earlier; CP-SAT once more, for the lowest. Our
+search need only place them in order of rising offset, each directly on top of those already there that live at the
+same time: sinking the places of any packing, lowest first, gives one of that form which is no higher. It ends after a
+fixed number of nodes, so that the result depends on the graph alone.
 
 Where ops could write over either of two operands, all take the first or all take the last, whichever packs lower.
 Meeting the lower bound proves a layout whatever the choice; a search that came to an end proves it for the choice
@@ -30,12 +30,12 @@ from dataclasses import dataclass, replace
 
 from stages.graph.buffers import Buffers, activation_bytes, buffers_of
 from stages.graph.graph import Graph
-from stages.graph.packing_solver import solve_packing
+from stages.graph.packing_solver import lowest_packing, packing_at
 
 ALIGNMENT = 16
 _MOST_NODES = 200_000  # a few seconds; networks of up to some 30 ops need far fewer
 _MOST_PLACES = 500  # the search recurses once for each place
-_FLOOR_NODES = 10_000
+_FLOOR_NODES = 2_000  # a tenth of a second; CP-SAT finds what needs more
 _ROUNDS = 150  # of improvement: fragmented packings gain in the first hundred, if at all
 
 
@@ -121,19 +121,23 @@ def live_bytes(places: Sequence[Place], ops: int) -> list[int]:
 def _packed(candidates: list[list[Place]], floor: int, most_nodes: int) -> tuple[list[Place], list[int], bool]:
     """The lowest packing of one of the candidates, each means tried until the lower bound is met."""
     packed = [(places, _greedy(places)) for places in candidates]
-    means = (_at_floor, _improved) if len(candidates[0]) <= _MOST_PLACES else (_improved,)
+    means = (_at_floor, _solved_at_floor, _improved) if len(candidates[0]) <= _MOST_PLACES else (_improved,)
+    places, found = min(packed, key=lambda pair: _height(*pair))
+    if _height(places, found) == floor:
+        return places, found, True
     for improve in means:
-        places, found = min(packed, key=lambda pair: _height(*pair))
-        if _height(places, found) == floor:
-            return places, found, True
-        packed = [(places, improve(places, offsets, floor, most_nodes)) for places, offsets in packed]
+        for number, (places, offsets) in enumerate(packed):
+            found = improve(places, offsets, floor, most_nodes)
+            if _height(places, found) == floor:
+                return places, found, True
+            packed[number] = (places, found)
     packed.sort(key=lambda pair: _height(*pair))
     places, found = packed[0]
-    if _height(places, found) == floor or len(places) > _MOST_PLACES:
-        return places, found, _height(places, found) == floor
+    if len(places) > _MOST_PLACES:
+        return places, found, False
     solved = []
     for places, found in packed:
-        offsets, proven = solve_packing(places, _height(places, found), floor, ALIGNMENT) or (found, False)
+        offsets, proven = lowest_packing(places, _height(places, found), floor, ALIGNMENT) or (found, False)
         solved.append((places, offsets, proven))
         if _height(places, offsets) == floor:
             break
@@ -240,6 +244,10 @@ def _at_floor(places: Sequence[Place], start: list[int], floor: int, most_nodes:
     search = _Search(places, start, floor, min(most_nodes, _FLOOR_NODES))
     search.height = floor + 1
     return search.run()[0]
+
+
+def _solved_at_floor(places: Sequence[Place], start: list[int], floor: int, _most_nodes: int) -> list[int]:
+    return packing_at(places, floor, ALIGNMENT) or start
 
 
 def _improved(places: Sequence[Place], start: list[int], floor: int, _most_nodes: int) -> list[int]:

@@ -22,7 +22,7 @@ from stages.graph.arena_layout import (
 )
 from stages.graph.graph import ActivationOptions, Graph, NoOptions, Op, PoolOptions, Quantisation, Tensor
 from stages.graph.op_order import peak_of_order, smallest_peak_order
-from stages.graph.packing_solver import solve_packing
+from stages.graph.packing_solver import lowest_packing
 from stages.graph.tflite_writer import write_tflite
 from stages.graph.tflm import run_tflm
 from tests.stages.graph.int8_graphs import residual_network
@@ -229,7 +229,7 @@ def test_the_solver_packs_as_low_as_our_own_search(seed: int) -> None:
     places = random_places(seed, 6)
     floor = max(sum(p.size_bytes for p in places if p.first <= t <= p.last) for t in range(12))
     stacked = sum(p.size_bytes for p in places)
-    offsets, proven = solve_packing(places, stacked, floor, ALIGNMENT)
+    offsets, proven = lowest_packing(places, stacked, floor, ALIGNMENT)
     assert proven
     assert _height(places, offsets) == lowest_height(places)
     for one, other in combinations(range(6), 2):
@@ -347,7 +347,7 @@ def test_search_and_first_fit_agree_on_overlapping_places(seed: int) -> None:
     found, proven = _Search(places, stacked, 0, 100_000).run()
     assert proven
     assert _height(places, found) == lowest_height(places)
-    offsets, solved = solve_packing(places, sum(p.size_bytes for p in places), 0, ALIGNMENT)
+    offsets, solved = lowest_packing(places, sum(p.size_bytes for p in places), 0, ALIGNMENT)
     assert solved
     assert _height(places, offsets) == lowest_height(places)
 
