@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "board.h"
+#include "divide.h"
 #include "input.h"
 #include "model.h"
 #include "prof.h"
@@ -23,8 +24,10 @@ void bench_lap(void)
         return;
     }
     const uint64_t stopped = board_ticks();
+    uint64_t lap = stopped - paused_ticks;
+    (void)divide(&lap, board_clock_hz() / 1000000u);
     text_put("m-lap-us-");
-    text_put_decimal((stopped - paused_ticks) / (board_clock_hz() / 1000000u));
+    text_put_decimal(lap);
     text_put("\r\n");
     paused_ticks += board_ticks() - stopped;
 }

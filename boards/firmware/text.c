@@ -3,6 +3,7 @@
 #include <stdbool.h>
 
 #include "board.h"
+#include "divide.h"
 #include "reply_check.h"
 
 static const char DIGITS[] = "0123456789abcdef";
@@ -26,8 +27,7 @@ void text_put_decimal(uint64_t value)
     char *first = &digits[20];
     *first = '\0';
     do {
-        *--first = DIGITS[value % 10u];
-        value /= 10u;
+        *--first = DIGITS[divide(&value, 10u)];
     } while (value != 0u);
     text_put(first);
 }
@@ -58,8 +58,8 @@ void text_put_milli(int32_t value, int64_t unit_q32)
     if (product < 0 && milli != 0u) {
         put('-');
     }
-    text_put_decimal(milli / 1000u);
-    const uint32_t places = (uint32_t)(milli % 1000u);
+    const uint32_t places = divide(&milli, 1000u);
+    text_put_decimal(milli);
     put('.');
     put(DIGITS[places / 100u]);
     put(DIGITS[places / 10u % 10u]);

@@ -186,6 +186,8 @@ _KERNELS: dict[str, Callable[[Graph, Op, KernelCall], Iterator[Moment]]] = {
     "fast_matrix": _fast_matrix,
     "fast_conv_2d": _fast_conv_2d,
     "fast_depthwise": _fast_depthwise,
+    "small_matrix": _fast_matrix,
+    "small_conv_2d": _fast_conv_2d,
     "fast_add": _element_by_element,
     "matrix_multiply": _matrix_multiply,
     "conv_2d": _conv_2d,

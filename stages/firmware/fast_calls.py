@@ -12,7 +12,7 @@ from stages.firmware.assembly.dot import CHANNELS
 from stages.firmware.c_text import c_struct
 from stages.firmware.fast_add import add_call
 from stages.firmware.fast_depthwise import depthwise_call
-from stages.firmware.fast_dot import SPARE_ELEMENTS, Dot, Place, Weights
+from stages.firmware.fast_dot import Dot, Place, Weights
 from stages.firmware.fast_scaling import exact_scaling
 from stages.firmware.kernel_calls import KernelCall
 from stages.firmware.kernel_parameters import (
@@ -21,6 +21,7 @@ from stages.firmware.kernel_parameters import (
     window_members,
     zero_point_of,
 )
+from stages.firmware.small_calls import small_call
 from stages.graph.graph import ConvOptions, Graph, Op
 
 _BUFFER_BYTES = 4096  # wanted for widened activations; a window that needs more gets it
@@ -28,8 +29,12 @@ _BUFFER_BYTES = 4096  # wanted for widened activations; a window that needs more
 
 def fast_call(graph: Graph, op: Op, name: str, stored: Weights) -> KernelCall | None:
     """The operator on a fast kernel, or None where it has to take the portable one."""
+    if stored == "small" and op.kind in ("CONV_2D", "FULLY_CONNECTED"):
+        small = small_call(graph, op, name)
+        if small is not None:
+            return small
     if op.kind == "CONV_2D":
-        return _convolution(graph, op, name, stored)
+        return _convolution(graph, op, name)
     if op.kind == "ADD":
         return add_call(graph, op, name, stored)
     if op.kind == "DEPTHWISE_CONV_2D":
@@ -38,23 +43,21 @@ def fast_call(graph: Graph, op: Op, name: str, stored: Weights) -> KernelCall | 
         _, weights, _ = weighted_operands(graph, op)
         outputs, depth = weights.shape
         assert weights.data is not None
-        return _matrix(graph, op, name, weights.data.reshape(outputs, depth), stored)
+        return _matrix(graph, op, name, weights.data.reshape(outputs, depth))
     return None
 
 
-def _matrix(graph: Graph, op: Op, name: str, weights: np.ndarray, stored: Weights) -> KernelCall | None:
+def _matrix(graph: Graph, op: Op, name: str, weights: np.ndarray) -> KernelCall | None:
     outputs, depth = weights.shape
     pixels = graph.tensors[op.inputs[0]].elements // depth
     scaling = exact_scaling(graph, op, axis=0)
     if scaling is None or outputs < CHANNELS:
         return None
-    pixel_elements = depth + -depth % (4 if stored == "small" else 2)
+    pixel_elements = depth + depth % 2
     run = min(pixels, max(2, _BUFFER_BYTES // (2 * pixel_elements) // 2 * 2))
-    if stored == "small" and pixels > 1:  # loops take two pixels at a time: no run may have one alone
-        run = next(n for n in range(run, pixels + 1) if pixels % n != 1)
     place = Place(run, pixels % run, 0, 2 * pixel_elements)
-    dot = Dot(graph, op, name, scaling, weights.reshape(outputs, 1, depth), place, stored)
-    elements = (run + run % 2) * max(pixel_elements, dot.taps) + SPARE_ELEMENTS if dot.looped else run * pixel_elements
+    dot = Dot(graph, op, name, scaling, weights.reshape(outputs, 1, depth), place)
+    elements = run * pixel_elements
     struct = {"dot": dot.members(), "depth": depth, "pixels": pixels, "run": run}
     return KernelCall(
         kernel="fast_matrix",
@@ -69,14 +72,14 @@ def _matrix(graph: Graph, op: Op, name: str, weights: np.ndarray, stored: Weight
     )
 
 
-def _convolution(graph: Graph, op: Op, name: str, stored: Weights) -> KernelCall | None:
+def _convolution(graph: Graph, op: Op, name: str) -> KernelCall | None:
     options = op.options
     assert isinstance(options, ConvOptions)
     source, weights, result = weighted_operands(graph, op)
     assert weights.data is not None
     outputs, height, width, channels = weights.shape
     if (height, width) == (1, 1) and options.stride == (1, 1):
-        return _matrix(graph, op, name, weights.data.reshape(outputs, channels), stored)
+        return _matrix(graph, op, name, weights.data.reshape(outputs, channels))
     scaling = exact_scaling(graph, op, axis=0)
     if scaling is None or outputs < CHANNELS or options.dilation != (1, 1):
         return None
@@ -89,7 +92,7 @@ def _convolution(graph: Graph, op: Op, name: str, stored: Weights) -> KernelCall
     lines = max(height, min(padded_lines, _BUFFER_BYTES // (2 * line_elements)))
     row = result.shape[2]
     filters = weights.data.reshape(outputs, height, width * channels)
-    dot = Dot(graph, op, name, scaling, filters, Place(row, 0, 2 * line_elements, 2 * pixel_elements), stored)
+    dot = Dot(graph, op, name, scaling, filters, Place(row, 0, 2 * line_elements, 2 * pixel_elements))
     params = {
         "dot": dot.members(),
         "window": window,
@@ -97,7 +100,7 @@ def _convolution(graph: Graph, op: Op, name: str, stored: Weights) -> KernelCall
         "lines": lines,
         "input_zero_point": zero_point_of(source),
     }
-    elements = lines * line_elements + (SPARE_ELEMENTS if dot.looped else 0)
+    elements = lines * line_elements
     return KernelCall(
         kernel="fast_conv_2d",
         call=f"fast_conv_2d(&{name}, {{0}}, scratch.{name}, {{1}});",

@@ -23,13 +23,15 @@ from stages.firmware.kernel_parameters import (
     window_members,
     zero_point_of,
 )
+from stages.firmware.packed_channels import PackedChannels, packed_channels
 from stages.graph.graph import ConvOptions, Graph, Op, Tensor
 from stages.graph.int8_reference import activation_range
 
 _MOST_TAPS = 64  # their code is straight: 5 KB for 7x7
 _BUFFER_BYTES = 8192  # wanted for lines; a wide image needs more for its fewest channels
 _PACKED_BLOCK = 32  # channels whose records are made at a time: 1.1 KB with a 3x3 window
-_STRUCT_BYTES = 136
+_STRUCT_BYTES = 88  # sizeof(struct fast_depthwise)
+_MOST = 2**16 - 1  # of what it counts in 16 bits
 
 
 def depthwise_call(graph: Graph, op: Op, name: str, stored: Weights) -> KernelCall | None:
@@ -43,19 +45,19 @@ def depthwise_call(graph: Graph, op: Op, name: str, stored: Weights) -> KernelCa
     lines = (height + 2 if options.stride[0] == 1 else height + 1) // 2
     known = options.dilation == (1, 1) and options.stride[0] <= 2 and lines <= MOST_LINES
     scaling = exact_scaling(graph, op, axis=3)
-    if not known or height * width > _MOST_TAPS or scaling is None:
-        return None
     columns = (result.shape[2] - 1) * options.stride[1] + width
-    is_packed = stored == "small" and channels == outputs and bool((scaling.factor == 2).all())
-    is_packed = is_packed and not scaling.some_unshifted
+    if not known or height * width > _MOST_TAPS or scaling is None or max(outputs, columns) > _MOST:
+        return None
+    packable = stored == "small" and channels == outputs and not scaling.some_unshifted
+    packed = packed_channels(graph, op, scaling) if packable else None
     words = record_words(height, width, scaling.some_unshifted)
-    block = min(channels, _PACKED_BLOCK if is_packed else _largest_block(4 * lines * columns))
+    block = min(channels, _PACKED_BLOCK if packed else _largest_block(4 * lines * columns))
     ends = (*activation_range(result, options.activation), scaling.some_unshifted)
-    shapes = _shapes(op, weights.shape, result.shape, lines, ends)
+    shapes = _shapes(op, weights.shape, result.shape, lines, ends, stored)
     names = [[shape.name if shape else "0" for shape in row] for row in shapes]
     used = [shape for row in shapes for shape in row if shape]
     arrays, members, stored_bytes = (
-        _packed(name, weights, scaling) if is_packed else _recorded(name, weights, scaling, outputs // channels)
+        _packed(name, weights, packed) if packed else _recorded(name, weights, scaling, outputs // channels)
     )
     params = {
         **members,
@@ -73,10 +75,10 @@ def depthwise_call(graph: Graph, op: Op, name: str, stored: Weights) -> KernelCa
     }
     declarations = f"fast_depthwise_interleave {INTERLEAVE_NAME};\n"
     declarations += "".join(f"fast_depthwise_function {shape.name};\n" for shape in used)
-    line_words, made_words = lines * columns * block, words * block if is_packed else 0
+    line_words, made_words = lines * columns * block, words * block if packed else 0
     members_of_scratch = [f"int32_t lines[{line_words}];", f"int8_t padding[{block}];"]
-    members_of_scratch += [f"int32_t records[{made_words}];"] if is_packed else []
-    made = f"scratch.{name}.records" if is_packed else "0"
+    members_of_scratch += [f"int32_t records[{made_words}];"] if packed else []
+    made = f"scratch.{name}.records" if packed else "0"
     return KernelCall(
         kernel="fast_depthwise",
         call=f"fast_depthwise(&{name}, {{0}}, scratch.{name}.lines, {made}, scratch.{name}.padding, {{1}});",
@@ -106,20 +108,16 @@ def _recorded(name: str, weights: Tensor, scaling: Scaling, multiples: int) -> t
     return c_array("int32_t", f"{name}_records", records, title), {"records": f"{name}_records"}, records.nbytes
 
 
-def _packed(name: str, weights: Tensor, scaling: Scaling) -> tuple[str, dict[str, object], int]:
+def _packed(name: str, weights: Tensor, channels: PackedChannels) -> tuple[str, dict[str, object], int]:
     """int8 weights, from which the kernel makes records block by block."""
     assert weights.data is not None
-    numbers = np.stack([scaling.bias, scaling.multiplier], axis=1).astype(np.int32)
-    shifts = (scaling.right - 1).astype(np.uint8)
-    arrays = c_array("int8_t", f"{name}_weights", weights.data, weights_title(weights))
-    arrays += c_array("int32_t", f"{name}_scaling", numbers, "bias, twice, and multiplier of each channel")
-    arrays += c_array("uint8_t", f"{name}_shifts", shifts, "right shift of each channel, less one")
-    members = {"weights": f"{name}_weights", "scaling": f"{name}_scaling", "shifts": f"{name}_shifts"}
-    return arrays, {"packed": members}, weights.nbytes + numbers.nbytes + shifts.nbytes
+    arrays = c_array("int8_t", f"{name}_weights", weights.data, weights_title(weights)) + channels.declaration(name)
+    members = {"weights": f"{name}_weights", "channels": channels.members(name)}
+    return arrays, {"packed": members}, weights.nbytes + channels.codes.nbytes
 
 
 def _shapes(
-    op: Op, window: tuple[int, ...], result: tuple[int, ...], lines: int, ends: tuple[int, int, bool]
+    op: Op, window: tuple[int, ...], result: tuple[int, ...], lines: int, ends: tuple[int, int, bool], stored: Weights
 ) -> tuple[tuple[DepthwiseShape | None, ...], ...]:
     """The functions that a layer calls: for one row and two rows of outputs, each for one column and two."""
     assert isinstance(op.options, ConvOptions)
@@ -127,7 +125,7 @@ def _shapes(
     _, height, width, _ = result
     rows = {1: vertical == 2 or height % 2 == 1, 2: vertical == 1 and height > 1}
     in_twos = width > 1 and lines <= MOST_LINES_OF_TWO_COLUMNS
-    columns = {1: width % 2 == 1 or not in_twos, 2: in_twos}
+    columns = {1: (width % 2 == 1 and stored == "fast") or not in_twos, 2: in_twos}
     return tuple(
         tuple(
             DepthwiseShape(window[1], window[2], r, c, horizontal, op.options.depth_multiplier, *ends)

@@ -72,7 +72,7 @@ def build_images(
 ) -> Images:
     """Compile what `write_sources` wrote together with the firmware and link it for the board and for its twin."""
     support = FIRMWARE / board.support
-    shared = portable_sources(generated)
+    shared = [*portable_sources(generated), *_device_sources(optimise)]
     real, twin = [*_sources(support), *_sources(board.folder)], _sources(VIRTUAL)
     scripts = {folder: [folder / "memory.ld", FIRMWARE / "sections.ld"] for folder in (board.folder, VIRTUAL)}
     defines = {
@@ -106,6 +106,12 @@ def build_images(
         build_id=build_id,
         compiler=compiler,
     )
+
+
+def _device_sources(optimise: str) -> list[Path]:
+    """What stands in for the C library: short strings always, short copies where speed is not all."""
+    names = ("strings", "memory") if optimise == "Os" else ("strings",)
+    return [FIRMWARE / "device" / f"{name}.c" for name in names]
 
 
 def _sources(folder: Path) -> list[Path]:

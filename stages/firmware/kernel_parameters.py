@@ -18,7 +18,8 @@ from stages.graph.int8_reference import activation_range, rescaling_factors
 from stages.graph.op_check import padding_before
 
 CHANNEL_BYTES = 12  # sizeof(struct requantise_channel)
-PARAMETER_BYTES = 112  # sizeof(struct fast_conv_2d), the largest of the parameter structures but one
+PARAMETER_BYTES = 112  # at most, of the parameter structures that have no figure of their own
+_MOST_OF_A_WINDOW = 2**16 - 1  # struct window has 16 bits for each of its members
 _MOST_LEFT_SHIFT = 30
 
 
@@ -73,7 +74,7 @@ def window_members(
         padding_before(extent, taps, stride, spread, options.padding)
         for extent, taps, stride, spread in zip(source.shape[1:3], size, options.stride, dilation, strict=True)
     )
-    return {
+    members = {
         "input_height": input_height,
         "input_width": input_width,
         "channels": channels,
@@ -88,6 +89,11 @@ def window_members(
         "padding_top": top,
         "padding_left": left,
     }
+    for name, value in members.items():
+        if value > _MOST_OF_A_WINDOW:
+            found = f"{name.replace('_', ' ')} {value}"
+            raise StageError(f"firmware: a window over an image has {found}, needed at most {_MOST_OF_A_WINDOW}")
+    return members
 
 
 def folded_bias(graph: Graph, op: Op, axis: int) -> np.ndarray:
@@ -95,12 +101,16 @@ def folded_bias(graph: Graph, op: Op, axis: int) -> np.ndarray:
     source, weights, _ = weighted_operands(graph, op)
     assert weights.data is not None
     sums = weights.data.astype(np.int64).sum(axis=tuple(a for a in range(weights.data.ndim) if a != axis))
-    bias = np.zeros_like(sums)
-    if len(op.inputs) > 2 and op.inputs[2] >= 0:
-        stored = graph.tensors[op.inputs[2]].data
-        assert stored is not None
-        bias = stored.astype(np.int64).reshape(-1)
-    return bias - zero_point_of(source) * sums
+    return stored_bias(graph, op, len(sums)) - zero_point_of(source) * sums
+
+
+def stored_bias(graph: Graph, op: Op, outputs: int) -> np.ndarray:
+    """Bias of each output as the network has it, as int64."""
+    if len(op.inputs) < 3 or op.inputs[2] < 0:
+        return np.zeros(outputs, np.int64)
+    stored = graph.tensors[op.inputs[2]].data
+    assert stored is not None
+    return stored.astype(np.int64).reshape(-1)
 
 
 def weights_title(weights: Tensor) -> str:

@@ -121,7 +121,7 @@ def _passes(model: CompiledModel, index: int, resident_bytes: int) -> int:
     if call.constant_bytes <= resident_bytes:
         return 1
     result = model.graph.tensors[op.outputs[0]]
-    if call.kernel == "fast_matrix":
+    if call.kernel in ("fast_matrix", "small_matrix"):
         source = model.graph.tensors[op.inputs[0]]
         return max(1, -(-2 * source.elements // call.scratch_bytes))  # runs of widened pixels
     return result.shape[1] if len(result.shape) == 4 else 1  # rows of outputs

@@ -3,8 +3,8 @@
 python -m tests.benchmarks.every_access_order [--most N]
 
 Convolutions, depthwise convolutions and pools with every height to 6, width to 3, window to 3x2, stride to 3x2 and both
-paddings, on one to five channels; pointwise layers of every size to 9 pixels and 9 channels. Each on the portable and
-on the fast kernel. A layer that differs ends the run.
+paddings, on one to five channels; pointwise layers of every size to 9 pixels and 9 channels. Each on the portable, the
+fast and the small kernel. A layer that differs ends the run.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from stages.graph.graph import ConvOptions, Graph, PoolOptions
-from tests.stages.firmware.access_trace import layer_of
-from tests.stages.firmware.test_access_order import check
+from tests.stages.firmware.test_access_order import check, every_way
 from tests.stages.graph.int8_graphs import Int8Builder
 
 _CHUNK = 400  # layers in a program
@@ -54,7 +53,7 @@ def graphs() -> Iterator[Graph]:
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--most", type=int)
-    layers = (layer_of(graph, weights) for graph in graphs() for weights in (None, "fast"))
+    layers = (layer for graph in graphs() for layer in every_way([graph]))
     layers = itertools.islice(layers, arguments.parse_args().most)
     seen: dict[str, int] = {}
     while chunk := list(itertools.islice(layers, _CHUNK)):

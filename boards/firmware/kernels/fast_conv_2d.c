@@ -46,12 +46,7 @@ static void widen_pixels(const struct fast_matrix *matrix, const int8_t *input, 
 {
     const int32_t depth = matrix->depth;
     const int32_t elements = matrix->dot.pixel_elements;
-    if (matrix->dot.is_side_by_side) {
-        for (int32_t pixel = 0; pixel < pixels; pixel += 2) { /* an odd last one goes with the one before it */
-            const int8_t *first = &input[(pixel + 1 < pixels ? pixel : pixel - 1) * depth];
-            fast_widen_two(&matrix->dot, first, first + depth, depth, &buffer[pixel * elements]);
-        }
-    } else if (elements == depth) {
+    if (elements == depth) {
         fast_widen(&matrix->dot, input, pixels * depth, buffer);
     } else { /* what is behind the last of a pixel has weight 0, whatever it is */
         for (int32_t pixel = 0; pixel < pixels; pixel++) {

@@ -95,8 +95,10 @@ static void output_row(const struct block *block, fast_depthwise_function *const
     if (pairs > 0) {
         outputs_at(block, functions, 2, lines, 0, pairs, output);
     }
-    if (width > 2 * pairs) {
+    if (functions[0] != 0) {
         outputs_at(block, functions, 1, lines, 2 * pairs, width - 2 * pairs, output);
+    } else if (width > 2 * pairs) { /* to save code, the last column is done once more with the one before it */
+        outputs_at(block, functions, 2, lines, width - 2, 1, output);
     }
 }
 
@@ -136,20 +138,26 @@ static void make_records(const struct fast_depthwise *conv, int32_t first, int32
 {
     const struct window *window = &conv->window;
     const int32_t row_step = window->width * window->channels;
+    struct packed_reader reader = {.packed = &conv->packed.channels};
+    packed_reader_seek(&reader, first);
     for (int32_t channel = first; channel < first + channels; channel++) {
+        int32_t sum = 0;
         for (int32_t column = 0; column < window->width; column++) {
             const int8_t *weight = &conv->packed.weights[column * window->channels + channel];
             int32_t row = 0;
+            sum += *weight;
             do {
                 const int32_t below = row + 1 < window->height ? weight[row_step] : 0;
                 *record++ = pair(2 * *weight, 2 * below);
+                sum += below;
                 weight += row_step;
                 row++;
             } while (row + 1 < window->height);
         }
-        *record++ = conv->packed.scaling[2 * channel];
-        *record++ = conv->packed.scaling[2 * channel + 1];
-        *record++ = conv->packed.shifts[channel];
+        packed_reader_next(&reader);
+        *record++ = 2 * (reader.channel.bias - conv->input_zero_point * sum);
+        *record++ = reader.channel.multiplier;
+        *record++ = reader.channel.right - 1;
     }
 }
 

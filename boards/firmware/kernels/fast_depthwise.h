@@ -7,6 +7,7 @@
 
 #include <stdint.h>
 
+#include "kernels/packed_channels.h"
 #include "kernels/window.h"
 
 #define FAST_DEPTHWISE_LINES 4 /* at most */
@@ -37,23 +38,22 @@ typedef void fast_depthwise_interleave(const int8_t *upper, const int8_t *lower,
 /* What the record of a channel is made of where flash is short; weights are int8, window height x width x channels. */
 struct fast_depthwise_packed {
     const int8_t *weights;
-    const int32_t *scaling; /* bias, twice, and multiplier of each channel */
-    const uint8_t *shifts;  /* right shift less one */
+    struct packed_channels channels;
 };
 
 struct fast_depthwise {
     const int32_t *records; /* of all channels' first outputs, then of their second ...; 0: made from `packed` */
     struct fast_depthwise_packed packed;
-    int32_t record_words;
-    int32_t zero; /* 2 * zero point of the output + 1 */
-    int32_t depth_multiplier;
-    fast_depthwise_function *one_row[2]; /* one column, two columns (0: one by one) */
+    fast_depthwise_function *one_row[2]; /* one column (0: an odd last one with the one before it), two (0: one by one) */
     fast_depthwise_function *two_rows[2];
     fast_depthwise_interleave *interleave;
     struct window window; /* vertical stride 1 or 2, dilation 1 */
-    int32_t lines;        /* that are kept */
-    int32_t columns;      /* of a padded line */
-    int32_t block;        /* channels that go down the image together */
+    uint16_t record_words;
+    uint16_t depth_multiplier;
+    uint16_t lines;   /* that are kept */
+    uint16_t columns; /* of a padded line */
+    uint16_t block;   /* channels that go down the image together */
+    int16_t zero;     /* 2 * zero point of the output + 1 */
     int8_t input_zero_point;
 };
 

@@ -2,16 +2,6 @@
 
 #include <string.h>
 
-static void last_pixel(const struct fast_dot *dot, const int16_t *x, const int32_t *block, int8_t *y, int32_t pixel)
-{
-    if (dot->one_pixel != 0) {
-        dot->one_pixel(&x[pixel * dot->pixel_elements], block, &y[pixel * dot->outputs], dot, 1);
-    } else {
-        const int32_t first = dot->is_side_by_side ? pixel : pixel - 1;
-        dot->two_pixels(&x[first * dot->pixel_elements], block, &y[(pixel - 1) * dot->outputs], dot, 1);
-    }
-}
-
 void fast_dot(const struct fast_dot *dot, const int16_t *x, int32_t pixels, int8_t *output)
 {
     const int32_t outputs = dot->outputs;
@@ -24,7 +14,8 @@ void fast_dot(const struct fast_dot *dot, const int16_t *x, int32_t pixels, int8
             dot->two_pixels(x, block, y, dot, pairs);
         }
         if (pixels % 2 != 0) {
-            last_pixel(dot, x, block, y, pixels - 1);
+            const int32_t pixel = pixels - 1;
+            dot->one_pixel(&x[pixel * dot->pixel_elements], block, &y[pixel * outputs], dot, 1);
         }
         block += dot->block_words;
     }
@@ -54,7 +45,7 @@ void fast_widen(const struct fast_dot *dot, const int8_t *source, int32_t count,
     if (dot->widen != 0) {
         const int32_t rounds = count / FAST_WIDENED;
         if (rounds > 0) {
-            dot->widen(source, source, wide, rounds);
+            dot->widen(source, wide, rounds);
         }
         for (done = rounds * FAST_WIDENED; done + 3 < count; done += 4) {
             widen_four_apart(&source[done], &wide[done], &wide[done + 2]);
@@ -62,26 +53,6 @@ void fast_widen(const struct fast_dot *dot, const int8_t *source, int32_t count,
     }
     for (; done < count; done++) {
         wide[done] = source[done];
-    }
-}
-
-void fast_widen_two(const struct fast_dot *dot, const int8_t *first, const int8_t *second, int32_t count, int16_t *wide)
-{
-    int32_t tap = 0;
-    if (dot->widen != 0) {
-        const int32_t rounds = count / FAST_WIDENED;
-        if (rounds > 0) {
-            dot->widen(first, second, wide, rounds);
-        }
-        for (tap = rounds * FAST_WIDENED; tap < count; tap += 4) {
-            widen_four_apart(&first[tap], &wide[2 * tap], &wide[2 * tap + 4]);
-            widen_four_apart(&second[tap], &wide[2 * tap + 2], &wide[2 * tap + 6]);
-        }
-    }
-    for (; tap < count; tap++) {
-        int16_t *place = &wide[tap / 2 * 4 + tap % 2];
-        place[0] = first[tap];
-        place[2] = second[tap];
     }
 }
 

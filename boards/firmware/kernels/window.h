@@ -5,19 +5,19 @@
 #include <stdint.h>
 
 struct window {
-    int32_t input_height;
-    int32_t input_width;
-    int32_t channels; /* of the input */
-    int32_t output_height;
-    int32_t output_width;
-    int32_t height; /* of the window, in taps */
-    int32_t width;
-    int32_t stride_y;
-    int32_t stride_x;
-    int32_t dilation_y;
-    int32_t dilation_x;
-    int32_t padding_top;
-    int32_t padding_left;
+    uint16_t input_height;
+    uint16_t input_width;
+    uint16_t channels; /* of the input */
+    uint16_t output_height;
+    uint16_t output_width;
+    uint16_t height; /* of the window, in taps */
+    uint16_t width;
+    uint16_t stride_y;
+    uint16_t stride_x;
+    uint16_t dilation_y;
+    uint16_t dilation_x;
+    uint16_t padding_top;
+    uint16_t padding_left;
 };
 
 /* The taps [first, end) along one axis that lie inside the image. */

@@ -58,16 +58,13 @@ class Frame:
     y: int
     outputs: int
     zero: int
+    count: int
     bytes_: int
     group: int | None = None  # bytes from pixels to the next ones, where the code does not know them
-
-    @property
-    def count(self) -> int:
-        """The fifth argument, above the nine saved registers."""
-        return self.bytes_ + 36
+    weights: int | None = None  # where they do not follow the block's header
 
 
-_FRAME = Frame(x=0, block=4, y=8, outputs=12, zero=16, bytes_=32)
+_FRAME = Frame(x=0, block=4, y=8, outputs=12, zero=16, count=32 + 36, bytes_=32)  # count: above nine saved registers
 _LINES, _PARTS = 20, 24  # counters
 
 
@@ -84,14 +81,15 @@ class DotShape:
     highest: int = 127
     some_unshifted: bool = False  # a channel with right shift 0, whose ties go upwards
     weight_bytes: int = 2  # int16 pairs; 1: int8, four taps a word
-    looped: bool = False  # see assembly/dot_loop.py; lines, pairs and their pitch are then 0 here
+    looped: bool = False  # see assembly/dot_loop.py; all other sizes are then 0 here
 
     @property
     def name(self) -> str:
         limits = "" if (self.lowest, self.highest) == (-128, 127) else f"_{self.lowest + 128}_{self.highest + 128}"
-        shape = f"{self.pixels}x{CHANNELS}_{self.lines}_{self.pairs}_{self.pitch_bytes}_{self.pixel_bytes}"
+        sizes = f"_{self.lines}_{self.pairs}_{self.pitch_bytes}_{self.pixel_bytes}"
         kind = "dot_loop" if self.looped else "dot" if self.weight_bytes == 2 else "dot8"
-        return f"{kind}_{shape}{limits}{'_unshifted' if self.some_unshifted else ''}"
+        shape = f"{kind}_{self.pixels}x{CHANNELS}{'' if self.looped else sizes}"
+        return f"{shape}{limits}{'_unshifted' if self.some_unshifted else ''}"
 
 
 def header_words(some_unshifted: bool) -> int:
@@ -177,7 +175,8 @@ def start_of_pixels(shape: DotShape, frame: Frame) -> list[Instruction]:
     """The accumulators begin with the biases; r0 at the pixel, r1 at the weights."""
     first = list(ACCUMULATORS[:CHANNELS])
     code = [load("r1", "sp", frame.block), load_many("r1", first), load("r0", "sp", frame.x)]
-    code += add_constant("r1", "r1", 4 * (header_words(shape.some_unshifted) - CHANNELS))
+    behind_header = add_constant("r1", "r1", 4 * (header_words(shape.some_unshifted) - CHANNELS))
+    code += behind_header if frame.weights is None else [load("r1", "sp", frame.weights)]
     if shape.pixels == 2:
         code += [move(b, a) for a, b in zip(first, ACCUMULATORS[CHANNELS:], strict=True)]
     return code

@@ -1,9 +1,8 @@
 """The dot product of assembly/dot.py as a loop over int8 weights: short code that layers share, for `weights: small`.
 
-Lines and taps are counted at run time (struct fast_dot), so that one function serves layers of any depth. With two
-pixels a round takes four taps; the two pixels lie `pixel_bytes` apart, or, where that is 0, side by side, pair of taps
-by pair of taps. With one pixel a round takes sixteen taps. Taps are filled up with weights of 0; the last round
-loads, but does not use, up to a word behind its data.
+Taps are counted at run time (struct small_dot_walk), so that one function serves layers of any shape. With two pixels,
+which lie side by side, pair of taps by pair of taps, a round takes four taps; with one pixel sixteen. The last round of
+two pixels loads, but does not use, up to two words behind its data.
 """
 
 from __future__ import annotations
@@ -30,9 +29,9 @@ from stages.firmware.assembly.instructions import (
 )
 from stages.firmware.assembly.schedule import fitted, scheduled
 
-SIDE_BY_SIDE = 0  # stands for the distance of two pixels that lie pair by pair beside each other
-_FRAME = Frame(x=0, block=4, y=8, outputs=12, zero=16, group=32, bytes_=48)
-_ALL_LINES, _LINE_BYTES, _LINE_STEP, _LINES, _END = 20, 24, 28, 36, 40
+# The caller's struct small_dot_walk, copied to the stack, and where a group's activations end.
+_FRAME = Frame(x=0, block=4, y=8, outputs=12, zero=16, group=20, weights=24, count=28, bytes_=40)
+_GROUP, _END = 20, 32
 _ROUND_WORDS = {1: 4, 2: 1}  # of weights of a channel, four taps each, by pixels
 
 
@@ -43,24 +42,14 @@ def round_taps(pixels: int) -> int:
 
 @cache
 def dot_loop_function(shape: DotShape) -> str:
-    """void name(const int16_t *x, const int32_t *block, int8_t *y, const struct fast_dot *dot, int32_t count)"""
-    body = [f"@ {shape.pixels} pixel(s) x {CHANNELS} channels, any lines of any length"]
+    """void name(const struct small_dot_walk *walk)"""
+    body = [f"@ {shape.pixels} pixel(s) x {CHANNELS} channels, any number of taps"]
     body += function_start(shape.name)
-    body += [f"    sub sp, #{_FRAME.bytes_}", "    strd r0, r1, [sp]", "    str r2, [sp, #8]"]
-    # outputs, zero, lines, bytes of a line, from there to the next one, from group to group
-    body += [
-        "    ldmia r3, {r3-r8}",
-        f"    add r2, sp, #{_FRAME.outputs}",
-        "    stmia r2, {r3-r8}",
-        "    .p2align 3",
-        "1:",
-    ]
+    body += [f"    sub sp, #{_FRAME.bytes_}", "    ldmia r0, {r1-r8}", "    stmia sp, {r1-r8}", "    .p2align 3", "1:"]
     body += _text(scheduled(start_of_pixels(shape, _FRAME)))
-    body += [f"    ldr r2, [sp, #{_ALL_LINES}]", f"    str r2, [sp, #{_LINES}]", "2:"]
-    body += [f"    ldr r2, [sp, #{_LINE_BYTES}]", "    add r2, r0", f"    str r2, [sp, #{_END}]"]
-    body += _two_pixels(shape) if shape.pixels == 2 else _one_pixel()
-    body += ["    bne.w 3b", f"    ldr r2, [sp, #{_LINE_STEP}]", "    add r0, r2"]
-    body += [f"    ldr r2, [sp, #{_LINES}]", "    subs r2, #1", f"    str r2, [sp, #{_LINES}]", "    bne.w 2b"]
+    body += [f"    ldr r2, [sp, #{_GROUP}]", "    add r2, r0", f"    str r2, [sp, #{_END}]"]
+    body += _two_pixels() if shape.pixels == 2 else _one_pixel()
+    body += ["    bne.w 3b"]
     body += _text(end_of_pixels(shape, _FRAME))
     body += ["    bne.w 1b", f"    add sp, #{_FRAME.bytes_}", "    pop {r4-r11, pc}"]
     body += [f"    .size {shape.name}, . - {shape.name}", ""]
@@ -71,11 +60,11 @@ def _text(code: list[Instruction]) -> list[str]:
     return [f"    {one}" for one in code]
 
 
-def _two_pixels(shape: DotShape) -> list[str]:
+def _two_pixels() -> list[str]:
     """As in dot.py, eight products in nine cycles; what a round begins with is loaded at the end of the one before."""
     (a, b), (f, g) = ("r2", "r3"), ("r12", "lr")
     near, far = ACCUMULATORS[:CHANNELS], ACCUMULATORS[CHANNELS:]
-    pair_bytes, apart = (8, 4) if shape.pixel_bytes == SIDE_BY_SIDE else (4, shape.pixel_bytes)
+    pair_bytes, apart = 8, 4
     ahead = [load(a, "r0"), load(f, "r1"), load(b, "r0", apart)]
     code: list[Instruction] = []
 

@@ -61,31 +61,25 @@ def add_function(right: int, limits: tuple[int, int]) -> str:
     return "\n".join([*body, f"    .size {name}, . - {name}", ""]) + "\n"
 
 
-WIDEN_NAME, WIDEN_TWO_NAME = "widen_by_four", "widen_two_by_four"
+WIDEN_NAME = "widen_by_four"
 
 
 @cache
-def widen_function(two_pixels: bool = False) -> str:
-    """void name(const int8_t *source, const int8_t *second, int16_t *wide, int32_t rounds)
+def widen_function() -> str:
+    """void name(const int8_t *source, int16_t *wide, int32_t rounds)
 
     Of each four values 0 and 2, then 1 and 3, as SXTB16 gives them; the weights that meet them are stored likewise.
-    With two pixels a pair of the second follows each of the first; a round has as many values of each.
     """
-    name = WIDEN_TWO_NAME if two_pixels else WIDEN_NAME
-    body = [f"@ {WIDENED_VALUES} int8 to int16 a round", *function_start(name), "    .p2align 3", "1:"]
+    body = [f"@ {WIDENED_VALUES} int8 to int16 a round", *function_start(WIDEN_NAME), "    .p2align 3", "1:"]
     code: list[Instruction] = []
-    sources = ("r0", "r1") if two_pixels else ("r0",)
     for n in range(WIDENED_VALUES // 4):
-        for number, source in enumerate(sources):
-            four = f"four{n}_{number}"
-            code += [load(four, source, 4 * n)]
-            for half, turn in ((0, 0), (1, 8)):
-                at = 4 * (len(sources) * (2 * n + half) + number)
-                code += [widen(f"{four}_{half}", four, turn), store(f"{four}_{half}", "r2", at)]
-    code += [one for source in sources for one in add_constant(source, source, WIDENED_VALUES)]
-    code += add_constant("r2", "r2", 2 * WIDENED_VALUES * len(sources))
-    body += _loop([*code, count_down("r3")], [*(f"r{n}" for n in range(4, 13)), "lr"])
-    return "\n".join([*body, f"    .size {name}, . - {name}", ""]) + "\n"
+        four = f"four{n}"
+        code += [load(four, "r0", 4 * n)]
+        for half, turn in ((0, 0), (1, 8)):
+            code += [widen(f"{four}_{half}", four, turn), store(f"{four}_{half}", "r1", 4 * (2 * n + half))]
+    code += [*add_constant("r0", "r0", WIDENED_VALUES), *add_constant("r1", "r1", 2 * WIDENED_VALUES)]
+    body += _loop([*code, count_down("r2")], [*(f"r{n}" for n in range(3, 13)), "lr"])
+    return "\n".join([*body, f"    .size {WIDEN_NAME}, . - {WIDEN_NAME}", ""]) + "\n"
 
 
 INTERLEAVE_NAME = "depthwise_interleave"

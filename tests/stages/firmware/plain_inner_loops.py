@@ -15,6 +15,7 @@ _SHARED = """
 #include "kernels/add.h"
 #include "kernels/fast_depthwise.h"
 #include "kernels/fast_dot.h"
+#include "kernels/small_dot.h"
 
 static int64_t int16_at(const void *base, int64_t byte)
 {
@@ -31,17 +32,45 @@ static int8_t scaled(int64_t doubled, int32_t multiplier, int64_t addend, int ri
     return (int8_t)(value < limits[0] ? limits[0] : value > limits[1] ? limits[1] : value);
 }
 
-/* shape: pixels, lines, pairs, bytes from line to line and pixel to pixel, limits, bytes of a weight, some unshifted,
- * looped */
+/* int8 from the sum of output `channel` of a block with this header. */
+static int8_t finished(const int32_t *header, int channel, int64_t doubled, int32_t zero, int is_long,
+                       const int *limits)
+{
+    const int32_t *own = is_long ? &header[4 + 4 * channel] : &header[4 + channel];
+    const int right = is_long ? own[2] : ((const uint8_t *)&header[8])[channel] + 1;
+    const int64_t addend = is_long ? own[1] : (int64_t)zero * (INT64_C(1) << (right - 1));
+    return scaled(doubled, own[0], addend, right, limits);
+}
+
+static int64_t int8_tap(const int32_t *weights, int channel, int tap)
+{
+    static const int place[] = {0, 2, 1, 3}; /* bytes 0 and 2 meet a pair of activations */
+    return ((const int8_t *)&weights[4 * (tap / 4) + channel])[place[tap % 4]];
+}
+
+/* shape: pixels, limits, some unshifted */
+static void dot_loop(const struct small_dot_walk *walk, const int *shape)
+{
+    const int pixels = shape[0], taps = walk->group_bytes / (2 * pixels);
+    for (int pixel = 0; pixel < walk->count * pixels; pixel++) {
+        for (int channel = 0; channel < 4; channel++) {
+            int64_t sum = walk->header[channel];
+            for (int tap = 0; tap < taps; tap++) {
+                const int word = (pixel / pixels * (taps / 2) + tap / 2) * pixels + pixel % pixels;
+                sum += int8_tap(walk->weights, channel, tap) * int16_at(walk->x, 4 * word + 2 * (tap % 2));
+            }
+            walk->y[pixel * walk->outputs + channel] =
+                finished(walk->header, channel, 2 * sum, walk->zero, shape[3], &shape[1]);
+        }
+    }
+}
+
+/* shape: pixels, lines, pairs, bytes from line to line and pixel to pixel, limits, bytes of a weight, some unshifted */
 static void dot(const int16_t *x, const int32_t *block, int8_t *y, const struct fast_dot *dot, int32_t groups,
                 const int *shape)
 {
-    const int pixels = shape[0], pixel_bytes = shape[4], weight_bytes = shape[7], is_long = shape[8];
-    const int header = is_long ? 20 : 9, looped = shape[9], side_by_side = looped && dot->is_side_by_side;
-    const int lines = looped ? dot->lines : shape[1];
-    const int pairs = looped ? dot->line_bytes / (side_by_side ? 8 : 4) : shape[2];
-    const int pitch = looped ? dot->line_bytes + dot->line_step : shape[3];
-    const int group_bytes = looped ? dot->group_bytes : pixels * pixel_bytes;
+    const int pixels = shape[0], lines = shape[1], pairs = shape[2], pitch = shape[3], pixel_bytes = shape[4];
+    const int weight_bytes = shape[7], is_long = shape[8], header = is_long ? 20 : 9;
     const int line_taps = weight_bytes == 2 ? 2 * pairs : (2 * pairs + 3) / 4 * 4;
     for (int pixel = 0; pixel < groups * pixels; pixel++) {
         for (int channel = 0; channel < 4; channel++) {
@@ -53,19 +82,13 @@ static void dot(const int16_t *x, const int32_t *block, int8_t *y, const struct 
                     if (weight_bytes == 2) {
                         weight = int16_at(&block[header + 4 * (at / 2) + channel], 2 * (at % 2));
                     } else {
-                        static const int place[] = {0, 2, 1, 3};
-                        weight = ((const int8_t *)&block[header + 4 * (at / 4) + channel])[place[at % 4]];
+                        weight = int8_tap(&block[header], channel, at);
                     }
-                    const int within = side_by_side ? 8 * (tap / 2) + 4 * (pixel % pixels) + 2 * (tap % 2)
-                                                    : pixel % pixels * pixel_bytes + 2 * tap;
-                    sum += weight * int16_at(x, pixel / pixels * group_bytes + line * pitch + within);
+                    sum += weight * int16_at(x, pixel * pixel_bytes + line * pitch + 2 * tap);
                 }
             }
-            const int32_t *own = is_long ? &block[4 + 4 * channel] : &block[4 + channel];
-            const int right = is_long ? own[2] : ((const uint8_t *)&block[8])[channel] + 1;
-            const int64_t addend = is_long ? own[1] : (int64_t)dot->zero * (INT64_C(1) << (right - 1));
             y[pixel * dot->outputs + channel] =
-                scaled(weight_bytes == 2 ? sum : 2 * sum, own[0], addend, right, &shape[5]);
+                finished(block, channel, weight_bytes == 2 ? sum : 2 * sum, dot->zero, is_long, &shape[5]);
         }
     }
 }
@@ -108,17 +131,11 @@ static void interleave(const int8_t *upper, const int8_t *lower, int32_t *line, 
     }
 }
 
-static void widen_all(const int8_t *source, const int8_t *second, int16_t *wide, int32_t rounds, const int *shape)
+static void widen_all(const int8_t *source, int16_t *wide, int32_t rounds)
 {
     static const int place[] = {0, 2, 1, 3};
     for (int32_t index = 0; index < 16 * rounds; index++) {
-        const int at = index / 4 * 4 + place[index % 4];
-        if (shape[0]) {
-            wide[at / 2 * 4 + at % 2] = source[index];
-            wide[at / 2 * 4 + at % 2 + 2] = second[index];
-        } else {
-            wide[at] = source[index];
-        }
+        wide[index / 4 * 4 + place[index % 4]] = source[index];
     }
 }
 
@@ -133,7 +150,8 @@ static void sums(const struct fast_add *params, const int8_t *first, const int8_
 }
 """
 
-_DOT = re.compile(r"(dot|dot8|dot_loop)_([12])x4_(\d+)_(\d+)_(\d+)_(\d+)(?:_(\d+)_(\d+))?(_unshifted)?")
+_DOT_LOOP = re.compile(r"dot_loop_([12])x4(?:_(\d+)_(\d+))?(_unshifted)?")
+_DOT = re.compile(r"(dot|dot8)_([12])x4_(\d+)_(\d+)_(\d+)_(\d+)(?:_(\d+)_(\d+))?(_unshifted)?")
 _DEPTHWISE = re.compile(r"depthwise_(\d+)x(\d+)_([12])x([12])_(\d+)_(\d+)(?:_(\d+)_(\d+))?(_unshifted)?")
 
 
@@ -143,16 +161,20 @@ _ADD = re.compile(r"add_(\d+)(?:_(\d+)_(\d+))?")
 def plain_inner_loops(names: Iterable[str]) -> str:
     """C source that defines the functions of these names."""
     # Whatever a program does not call must be used somehow, or the compiler complains.
-    used = ", ".join(f"(void){name}" for name in ("dot", "depthwise", "interleave", "widen_all", "sums"))
+    used = ", ".join(f"(void){name}" for name in ("dot", "dot_loop", "depthwise", "interleave", "widen_all", "sums"))
     unused = f"void use_all(void);\nvoid use_all(void)\n{{\n    {used};\n}}\n"
     return _SHARED + unused + "\n".join(map(_function, sorted(set(names))))
 
 
 def _function(name: str) -> str:
+    if found := _DOT_LOOP.fullmatch(name):
+        pixels, lowest, highest, unshifted = found.groups()
+        shape = [int(pixels), *_limits(lowest, highest), int(bool(unshifted))]
+        arguments = "const struct small_dot_walk *walk"
+        return _wrapper(name, "small_dot_function", arguments, "dot_loop(walk, shape);", shape)
     if found := _DOT.fullmatch(name):
         kind, *sizes, lowest, highest, unshifted = found.groups()
         shape = [*map(int, sizes), *_limits(lowest, highest), 2 if kind == "dot" else 1, int(bool(unshifted))]
-        shape.append(int(kind == "dot_loop"))
         arguments = "const int16_t *x, const int32_t *block, int8_t *y, const struct fast_dot *layer, int32_t count"
         return _wrapper(name, "fast_dot_function", arguments, "dot(x, block, y, layer, count, shape);", shape)
     if found := _ADD.fullmatch(name):
@@ -162,10 +184,10 @@ def _function(name: str) -> str:
         )
         call = "sums(params, first, second, y, end, shape);"
         return _wrapper(name, "fast_add_function", arguments, call, [int(right), *_limits(lowest, highest)])
-    if name in ("widen_by_four", "widen_two_by_four"):
-        arguments = "const int8_t *source, const int8_t *second, int16_t *wide, int32_t rounds"
-        call = "widen_all(source, second, wide, rounds, shape);"
-        return _wrapper(name, "fast_widen_function", arguments, call, [int(name != "widen_by_four")])
+    if name == "widen_by_four":
+        arguments = "const int8_t *source, int16_t *wide, int32_t rounds"
+        call = "widen_all(source, wide, rounds);\n    (void)shape;"
+        return _wrapper(name, "fast_widen_function", arguments, call, [0])
     if name == "depthwise_interleave":
         arguments = "const int8_t *upper, const int8_t *lower, int32_t *line, int32_t pitch_bytes, int32_t rounds"
         call = "interleave(upper, lower, line, pitch_bytes, rounds);\n    (void)shape;"

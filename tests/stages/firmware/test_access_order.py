@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,13 +10,15 @@ import numpy as np
 import pytest
 
 from stages.firmware.access_order import WHOLE, overlap_distance
+from stages.firmware.fast_dot import Weights
 from stages.graph.graph import ActivationOptions, ConvOptions, Graph, PoolOptions
 from tests.stages.firmware.access_trace import Layer, layer_of, traces
 from tests.stages.graph.int8_graphs import Int8Builder
 
+WAYS: tuple[Weights | None, ...] = (None, "fast", "small")
 KERNELS = [
     *("fast_matrix", "fast_conv_2d", "fast_depthwise", "fast_add", "matrix_multiply", "conv_2d", "depthwise_conv_2d"),
-    *("average_pool_2d", "max_pool_2d", "add", "softmax"),
+    *("average_pool_2d", "max_pool_2d", "add", "softmax", "small_matrix", "small_conv_2d"),
 ]
 
 
@@ -68,14 +71,20 @@ def without_reshape(graph: Graph) -> Graph:
 
 def layers(count: int, seed: int = 0) -> list[Layer]:
     graphs = [without_reshape(random_layer(kind, seed + n)) for kind in KINDS for n in range(count)]
-    return [layer_of(graph, weights) for graph in graphs for weights in (None, "fast")]
+    return every_way(graphs)
 
 
-def long_matrix(pixels: int, depth: int, outputs: int) -> Layer:
-    """More pixels than one run of the fast kernel's buffer holds."""
+def every_way(graphs: Iterable[Graph]) -> list[Layer]:
+    """On the portable, the fast and the small kernel, if that lets its output overlap its input at all."""
+    found = (layer_of(graph, weights) for graph in graphs for weights in WAYS)
+    return [layer for layer in found if layer.call.kernel in KERNELS]
+
+
+def long_matrix(pixels: int, depth: int, outputs: int, weights: Weights = "fast") -> Layer:
+    """More pixels than one run of the kernel's buffer holds."""
     builder = Int8Builder(pixels)
     return layer_of(
-        builder.graph(builder.conv(builder.input(pixels, 1, depth), outputs, (1, 1), ConvOptions())), "fast"
+        builder.graph(builder.conv(builder.input(pixels, 1, depth), outputs, (1, 1), ConvOptions())), weights
     )
 
 
@@ -95,7 +104,9 @@ def check(found: list[Layer], folder: Path) -> dict[str, int]:
 
 
 def test_every_kernel_reads_and_writes_as_its_distance_says(tmp_path: Path) -> None:
-    longer = [long_matrix(*sizes) for sizes in ((301, 16, 5), (300, 16, 40), (257, 31, 31), (64, 64, 128))]
+    sizes = ((301, 16, 5), (300, 16, 40), (257, 31, 31), (64, 64, 128))
+    ways: tuple[Weights, ...] = ("fast", "small")
+    longer = [long_matrix(*size, weights) for size in sizes for weights in ways]
     seen = check([*layers(25), *longer], tmp_path)
     assert sorted(seen) == sorted(KERNELS)
 

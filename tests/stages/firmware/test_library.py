@@ -78,7 +78,7 @@ def test_only_the_kernels_that_the_network_needs_are_there(tmp_path: Path) -> No
     (tmp_path / "model.tflite").write_bytes(write_tflite(graph, "test"))
     compile_library(tmp_path / "model.tflite", tmp_path / "made", "small", "classic")
     names = {file.stem for file in (tmp_path / "made" / "kernels").iterdir()}
-    assert {"matrix", "fast_conv_2d", "fast_dot", "requantise"} <= names
+    assert {"matrix", "small_dot", "packed_channels", "requantise"} <= names
     assert not names & {"softmax", "pool_2d", "add", "fast_depthwise", "depthwise_conv_2d"}
 
 

@@ -124,7 +124,7 @@ def twin_tensors(
     (folder / "assembly.S").write_text(".syntax unified\n.thumb\n.cpu cortex-m7\n" + "\n".join(assembly.values()))
     sources = [
         FIRMWARE / f"{name}.c"
-        for name in ("start", "fault", "text", "baud", "crc32", "mpu", "reply_check", "ring", "ticks")
+        for name in ("start", "fault", "text", "baud", "crc32", "divide", "mpu", "reply_check", "ring", "ticks")
     ]
     sources += [*sorted((FIRMWARE / "kernels").glob("*.c")), *sorted(VIRTUAL.glob("*.c")), folder / "main.c"]
     objects += tools.compile_all([*sources, folder / "assembly.S"], [FIRMWARE], _DEFINES, folder / "objects")
