@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
 
 from stages.firmware.assembly.depthwise import (
@@ -32,8 +34,13 @@ _PACKED_BLOCK = 32  # channels whose records are made at a time: 1.1 KB with a 3
 _STRUCT_BYTES = 136
 
 
-def depthwise_call(graph: Graph, op: Op, name: str, stored: Weights) -> KernelCall | None:
-    """None for dilation, high windows and strides, and where the scaling would not be exact."""
+def depthwise_call(
+    graph: Graph, op: Op, name: str, stored: Weights, asked: Collection[int] | None = None
+) -> KernelCall | None:
+    """None for dilation, high windows and strides, and where the scaling would not be exact.
+
+    `asked`: numbers of rows that are computed at a time, if not all of them.
+    """
     options = op.options
     assert isinstance(options, ConvOptions)
     source, weights, result = weighted_operands(graph, op)
@@ -51,7 +58,7 @@ def depthwise_call(graph: Graph, op: Op, name: str, stored: Weights) -> KernelCa
     words = record_words(height, width, scaling.some_unshifted)
     block = min(channels, _PACKED_BLOCK if is_packed else _largest_block(4 * lines * columns))
     ends = (*activation_range(result, options.activation), scaling.some_unshifted)
-    shapes = _shapes(op, weights.shape, result.shape, lines, ends)
+    shapes = _shapes(op, weights.shape, asked or result.shape[1:2], result.shape[2], lines, ends)
     names = [[shape.name if shape else "0" for shape in row] for row in shapes]
     used = [shape for row in shapes for shape in row if shape]
     arrays, members, stored_bytes = (
@@ -119,13 +126,12 @@ def _packed(name: str, weights: Tensor, scaling: Scaling) -> tuple[str, dict[str
 
 
 def _shapes(
-    op: Op, window: tuple[int, ...], result: tuple[int, ...], lines: int, ends: tuple[int, int, bool]
+    op: Op, window: tuple[int, ...], heights: Collection[int], width: int, lines: int, ends: tuple[int, int, bool]
 ) -> tuple[tuple[DepthwiseShape | None, ...], ...]:
     """The functions that a layer calls: for one row and two rows of outputs, each for one column and two."""
     assert isinstance(op.options, ConvOptions)
     vertical, horizontal = op.options.stride
-    _, height, width, _ = result
-    rows = {1: vertical == 2 or height % 2 == 1, 2: vertical == 1 and height > 1}
+    rows = {1: vertical == 2 or any(h % 2 == 1 for h in heights), 2: vertical == 1 and max(heights) > 1}
     in_twos = width > 1 and lines <= MOST_LINES_OF_TWO_COLUMNS
     columns = {1: width % 2 == 1 or not in_twos, 2: in_twos}
     return tuple(

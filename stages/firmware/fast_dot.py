@@ -28,8 +28,7 @@ _SHORT_PAIRS = 24  # of taps in several lines: straight code is then hardly long
 class Place:
     """Where the activations of a layer lie in its buffer."""
 
-    pixels: int  # of a run: all of them meet a block of weights before the next block
-    last_pixels: int  # of the last run, if it is another number
+    pixels: frozenset[int]  # of a run: all of them meet a block of weights before the next block; runs may differ
     line_bytes: int  # from line to line
     pixel_bytes: int  # from pixel to pixel
 
@@ -49,7 +48,7 @@ class Dot:
         self.weight_bytes = stored_weight_bytes(graph, op, scaling, stored)
         is_short = self.lines > 1 and self.lines * ((self.taps + 1) // 2) <= _SHORT_PAIRS
         self.looped = stored == "small" and self.weight_bytes == 1 and not is_short
-        counts = {count for count in (place.pixels, place.last_pixels) if count}
+        counts = place.pixels
         # To save code, the last of an odd number of pixels is done once more with the one before it.
         ones = {1} if any(count == 1 or (count % 2 and stored != "small") for count in counts) else set()
         self.shapes = {pixels: self._shape(pixels) for pixels in (*ones, *({2} if max(counts) > 1 else ()))}
