@@ -27,7 +27,7 @@ REFILLED = "fast_add_filled"  # makes tables whenever it is called; in a chain, 
 
 
 def can_take_turns(graph: Graph, number: int, call: KernelCall) -> bool:
-    """Whether an op's kernel can make its output a few rows at a time: fast products take no pixel alone after others."""
+    """Whether an op's kernel can make a few rows of its output; fast products take no pixel alone after others."""
     if call.kernel == "fast_matrix":
         shape = graph.tensors[graph.ops[number].outputs[0]].shape
         return len(shape) == 4 and shape[2] > 1

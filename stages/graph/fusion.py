@@ -164,7 +164,7 @@ class FusedOptions(NoOptions):
 
 
 def fused_graph(graph: Graph, chains: Sequence[Chain]) -> Graph:
-    """One op for each chain; a tensor between two ops has as many rows as its buffer. Chains stand together in order."""
+    """One op for each chain, whose ops follow one another; a tensor between two has as many rows as its buffer."""
     tensors = list(graph.tensors)
     firsts = {chain.ops[0]: chain for chain in chains}
     inside = {number for chain in chains for number in chain.ops}

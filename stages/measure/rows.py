@@ -73,7 +73,8 @@ def write_layers(
 ) -> Path:
     """One row per op, in the order of execution; `kernels` is what the firmware step chose for each.
 
-    Ops that run in turns are one row, with the MACs of all of them. A front end comes first, with index -1; it has neither MACs nor a part of the arena.
+    Ops that run in turns are one row, with the MACs of all of them. A front end comes first, with index -1; it has
+    neither MACs nor a part of the arena.
     """
     rows: list[list[object]] = [] if front_end is None else [_front_end_row(front_end, seen.counts_instructions)]
     for index, (chosen, ticks) in enumerate(zip(kernels, seen.op_ticks, strict=True)):

@@ -197,9 +197,8 @@ def _source(layers: Sequence[Layer]) -> str:
         pointers = [places.get(tensor, "input") for tensor in call.activations]
         scratch = f"static union {{ {call.scratch} }} scratch;" if call.scratch else ""
         run = f"static void run_{number}(int8_t *input, int8_t *output)\n{{\n{call.call.format(*pointers)}\n}}"
-        guards = (
-            f"static int guards_{number}(void) {{ return {' && '.join(f'{name}_holds()' for name in between.values()) or 1}; }}"
-        )
+        held = " && ".join(f"{name}_holds()" for name in between.values()) or "1"
+        guards = f"static int guards_{number}(void) {{ return {held}; }}"
         parts.append(_renamed("\n".join([call.constants, scratch, call.function, run, guards]), number))
         rows.append(f"{{run_{number}, {size[0]}, {size[1]}, guards_{number}}}")
     parts.append(f"const struct layer layers[] = {{ {', '.join(rows)} }};")
