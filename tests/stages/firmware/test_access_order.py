@@ -105,7 +105,7 @@ CHAIN_KINDS = ("pointwise", "conv", "depthwise", "depthwise_3x3", "AVERAGE_POOL_
 
 
 def random_chain(seed: int) -> Graph:
-    """Two to four layers behind each other, of all kinds, with odd shapes; sometimes a sum with the input at the end."""
+    """Two to four layers behind each other, of all kinds, with odd shapes; sometimes a sum with the input ends them."""
     builder = Int8Builder(seed)
     rng = builder.rng
     height, width, channels = int(rng.integers(4, 12)), int(rng.integers(2, 7)), int(rng.integers(1, 9))

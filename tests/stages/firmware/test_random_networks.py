@@ -12,7 +12,7 @@ from tests.stages.firmware.random_networks import random_chains, random_column, 
 
 KERNELS: tuple[Weights | None, ...] = ("fast", "small", None)
 NETWORKS = 50  # 1,000 and more: python -m tests.benchmarks.random_networks
-COLUMNS = 24  # likewise, with --chains
+COLUMNS = 15  # likewise, with --chains
 EXPORT_LIST = {
     *("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "ADD", "MUL", "AVERAGE_POOL_2D", "MAX_POOL_2D", "MEAN"),
     *("CONCATENATION", "PAD", "RESHAPE", "SOFTMAX", "LOGISTIC", "HARD_SWISH", "RELU", "RELU6"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pytest
@@ -11,7 +11,7 @@ import pytest
 from stages.graph.fusion import Chain, FusedOptions, Links, RowPass, fused_graph
 from stages.graph.graph import ActivationOptions, ConvOptions, Graph, PoolOptions
 from stages.graph.op_check import padding_before, windows
-from stages.graph.overlap import OverlapProblem
+from stages.graph.overlap import OverlapProblem, Stretch
 from stages.graph.resources import resources
 from tests.stages.graph.int8_graphs import Int8Builder
 
@@ -146,21 +146,23 @@ def test_no_more_ops_are_fused_than_the_peak_needs() -> None:
     assert [chain.ops for chain in found.chains(range(4))] == [(0, 1)]
 
 
+def peaks(position: int, end: int, stretches: Sequence[Stretch], sizes: Sequence[float]) -> list[float]:
+    """Of every way from here to the end."""
+    if position == end:
+        return [0.0]
+    found = []
+    for each in (stretch for stretch in stretches if stretch.start == position):
+        need = sum(share * sizes[b] for b, share in each.need.items())
+        found += [max(need, rest) for rest in peaks(each.end, end, stretches, sizes)]
+    return found
+
+
 def test_the_best_way_is_the_best_of_all_ways() -> None:
-    """Against every choice of chains, tried one by one."""
     for graph in (block(), block(9, 2, is_residual=False), block(5)):
         order, problem = range(len(graph.ops)), OverlapProblem(graph)
         sizes, _ = problem._sizes(None)
         stretches = list(problem._stretches(order, sizes))
-
-        def peaks(position: int, stretches=stretches, sizes=sizes, end=len(graph.ops)) -> list[float]:
-            if position == end:
-                return [0.0]
-            here = [each for each in stretches if each.start == position]
-            need = [sum(share * sizes[b] for b, share in each.need.items()) for each in here]
-            return [max(n, rest) for each, n in zip(here, need, strict=True) for rest in peaks(each.end)]
-
-        assert problem.measure(order).peak_bytes == min(peaks(0))
+        assert problem.measure(order).peak_bytes == min(peaks(0, len(order), stretches, sizes))
 
 
 def test_one_op_stands_for_a_chain_and_its_buffers_are_outputs_that_nobody_reads() -> None:
