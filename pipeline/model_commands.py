@@ -63,7 +63,7 @@ def compile_model(
     out: Annotated[Path, typer.Option("-o", "--out", help="the folder to make", metavar="DIR")],
     weights: Annotated[str, typer.Option("--weights", help="fast (int16) or small (int8)", metavar="KIND")] = "fast",
     runtime: Annotated[
-        str, typer.Option("--runtime", help="overlap (outputs over dying inputs) or classic", metavar="KIND")
+        str, typer.Option("--runtime", help="overlap (outputs over inputs, layers in turns) or classic", metavar="KIND")
     ] = "overlap",
     as_json: AsJson = False,
 ) -> None:

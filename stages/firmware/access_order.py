@@ -6,6 +6,9 @@ behind the output; the largest of these differences is the layer's distance, and
 follows is, for each kernel of boards/firmware/kernels, the list of its moments (w, r). A negative distance means that
 the input may begin before the output; -WHOLE, that the kernel has read everything before it writes anything.
 
+A chain of layers that run in turns reads rows of its input and then writes rows of its output, step by step; what lies
+between has places of its own.
+
 The lists repeat what the C code does, so tests trace that code, load by load and store by store, and want the same
 distances from it. A kernel that is not listed here gets a place of its own for its output.
 """
@@ -20,6 +23,7 @@ import numpy as np
 from stages.firmware.kernel_calls import KernelCall
 from stages.firmware.kernel_parameters import window_members
 from stages.graph.arena_layout import Distances
+from stages.graph.fusion import FusedOptions
 from stages.graph.graph import ConvOptions, Graph, Op, PoolOptions
 
 WHOLE = 1 << 40  # more bytes than any tensor has
@@ -30,6 +34,9 @@ def distances(graph: Graph, calls: Sequence[KernelCall]) -> Distances:
     """For every op whose kernel is known here and every operand that it computes from."""
     found: dict[tuple[int, int], int] = {}
     for number, (op, call) in enumerate(zip(graph.ops, calls, strict=True)):
+        if isinstance(op.options, FusedOptions):
+            found.update({(number, tensor): _fused(graph, op, tensor) for tensor in graph.activations_of(op)})
+            continue
         distance = overlap_distance(graph, op, call)
         if distance is not None:
             found.update({(number, tensor): distance for tensor in graph.activations_of(op)})
@@ -45,6 +52,17 @@ def overlap_distance(graph: Graph, op: Op, call: KernelCall) -> int | None:
     ):
         return None  # an operand that is broadcast is read again and again
     return max((written - unread for written, unread in moments(graph, op, call)), default=-WHOLE)
+
+
+def _fused(graph: Graph, op: Op, tensor: int) -> int:
+    """Of an operand of a chain; the last op, if it reads it, does so at the pace at which it writes."""
+    assert isinstance(op.options, FusedOptions)
+    chain, parts = op.options.chain, op.options.ops
+    row_bytes = [graph.tensors[t].elements // graph.tensors[t].shape[1] for t in (op.outputs[0], tensor)]
+    found = [0] if tensor in parts[-1].inputs else [-WHOLE]
+    if tensor in parts[0].inputs:
+        found += [written * row_bytes[0] - line * row_bytes[1] for written, line in chain.moments()]
+    return max(found)
 
 
 def _fast_matrix(graph: Graph, op: Op, call: KernelCall) -> Iterator[Moment]:

@@ -38,6 +38,9 @@ class FirmwareConfig(Config):
     # overlap: a layer's output is written over its input as far as its kernel has read that; classic: it never is.
     # Overlap costs no cycle, only offsets differ.
     runtime: Literal["classic", "overlap"] = "overlap"
+    # rows: with overlap, layers run in turns, a few rows each, where the arena is smaller for it; none: never, so that
+    # every layer's output can be seen (`pipeline diff`).
+    fusion: Literal["rows", "none"] = "rows"
     # weights: what is left of the tightly coupled memory holds copies of weights, which then cost no line fills.
     spare_ram: Literal["weights", "free"] = "weights"
     # none: the host sends features. mfcc: the device takes audio, too. kws_stream: and finds words in a stream of it.

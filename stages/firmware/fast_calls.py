@@ -6,6 +6,8 @@ kernels: sums that might leave 31 bits, weights that outgrow int16 when scaled, 
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
 
 from stages.firmware.assembly.dot import CHANNELS
@@ -27,35 +29,43 @@ from stages.graph.graph import ConvOptions, Graph, Op
 _BUFFER_BYTES = 4096  # wanted for widened activations; a window that needs more gets it
 
 
-def fast_call(graph: Graph, op: Op, name: str, stored: Weights) -> KernelCall | None:
-    """The operator on a fast kernel, or None where it has to take the portable one."""
+def fast_call(
+    graph: Graph, op: Op, name: str, stored: Weights, rows: Collection[int] | None = None
+) -> KernelCall | None:
+    """The operator on a fast kernel, or None where it has to take the portable one.
+
+    `rows`: in a chain (stages/graph/fusion.py), the numbers of rows that it is asked for at a time.
+    """
     if stored == "small" and op.kind in ("CONV_2D", "FULLY_CONNECTED"):
-        small = small_call(graph, op, name)
+        small = small_call(graph, op, name, rows)
         if small is not None:
             return small
     if op.kind == "CONV_2D":
-        return _convolution(graph, op, name)
+        return _convolution(graph, op, name, rows)
     if op.kind == "ADD":
         return add_call(graph, op, name, stored)
     if op.kind == "DEPTHWISE_CONV_2D":
-        return depthwise_call(graph, op, name, stored)
+        return depthwise_call(graph, op, name, stored, rows)
     if op.kind == "FULLY_CONNECTED":
         _, weights, _ = weighted_operands(graph, op)
         outputs, depth = weights.shape
         assert weights.data is not None
-        return _matrix(graph, op, name, weights.data.reshape(outputs, depth))
+        pixels = graph.tensors[op.inputs[0]].elements // depth
+        return _matrix(graph, op, name, weights.data.reshape(outputs, depth), {pixels})
     return None
 
 
-def _matrix(graph: Graph, op: Op, name: str, weights: np.ndarray) -> KernelCall | None:
+def _matrix(graph: Graph, op: Op, name: str, weights: np.ndarray, counts: Collection[int]) -> KernelCall | None:
+    """`counts`: of pixels that are asked for at a time."""
     outputs, depth = weights.shape
-    pixels = graph.tensors[op.inputs[0]].elements // depth
+    pixels = max(counts)
     scaling = exact_scaling(graph, op, axis=0)
     if scaling is None or outputs < CHANNELS:
         return None
     pixel_elements = depth + depth % 2
     run = min(pixels, max(2, _BUFFER_BYTES // (2 * pixel_elements) // 2 * 2))
-    place = Place(run, pixels % run, 0, 2 * pixel_elements)
+    runs = {min(run, count) for count in counts} | {count % run for count in counts} - {0}
+    place = Place(frozenset(runs), 0, 2 * pixel_elements)
     dot = Dot(graph, op, name, scaling, weights.reshape(outputs, 1, depth), place)
     elements = run * pixel_elements
     struct = {"dot": dot.members(), "depth": depth, "pixels": pixels, "run": run}
@@ -72,14 +82,15 @@ def _matrix(graph: Graph, op: Op, name: str, weights: np.ndarray) -> KernelCall 
     )
 
 
-def _convolution(graph: Graph, op: Op, name: str) -> KernelCall | None:
+def _convolution(graph: Graph, op: Op, name: str, rows: Collection[int] | None) -> KernelCall | None:
     options = op.options
     assert isinstance(options, ConvOptions)
     source, weights, result = weighted_operands(graph, op)
     assert weights.data is not None
     outputs, height, width, channels = weights.shape
     if (height, width) == (1, 1) and options.stride == (1, 1):
-        return _matrix(graph, op, name, weights.data.reshape(outputs, channels))
+        counts = {count * result.shape[2] for count in rows or result.shape[1:2]}
+        return _matrix(graph, op, name, weights.data.reshape(outputs, channels), counts)
     scaling = exact_scaling(graph, op, axis=0)
     if scaling is None or outputs < CHANNELS or options.dilation != (1, 1):
         return None
@@ -92,7 +103,7 @@ def _convolution(graph: Graph, op: Op, name: str) -> KernelCall | None:
     lines = max(height, min(padded_lines, _BUFFER_BYTES // (2 * line_elements)))
     row = result.shape[2]
     filters = weights.data.reshape(outputs, height, width * channels)
-    dot = Dot(graph, op, name, scaling, filters, Place(row, 0, 2 * line_elements, 2 * pixel_elements))
+    dot = Dot(graph, op, name, scaling, filters, Place(frozenset({row}), 2 * line_elements, 2 * pixel_elements))
     params = {
         "dot": dot.members(),
         "window": window,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
 
 from stages.firmware.assembly.depthwise import (
@@ -34,8 +36,13 @@ _STRUCT_BYTES = 88  # sizeof(struct fast_depthwise)
 _MOST = 2**16 - 1  # of what it counts in 16 bits
 
 
-def depthwise_call(graph: Graph, op: Op, name: str, stored: Weights) -> KernelCall | None:
-    """None for dilation, high windows and strides, and where the scaling would not be exact."""
+def depthwise_call(
+    graph: Graph, op: Op, name: str, stored: Weights, asked: Collection[int] | None = None
+) -> KernelCall | None:
+    """None for dilation, high windows and strides, and where the scaling would not be exact.
+
+    `asked`: numbers of rows that are computed at a time, if not all of them.
+    """
     options = op.options
     assert isinstance(options, ConvOptions)
     source, weights, result = weighted_operands(graph, op)
@@ -53,7 +60,7 @@ def depthwise_call(graph: Graph, op: Op, name: str, stored: Weights) -> KernelCa
     words = record_words(height, width, scaling.some_unshifted)
     block = min(channels, _PACKED_BLOCK if packed else _largest_block(4 * lines * columns))
     ends = (*activation_range(result, options.activation), scaling.some_unshifted)
-    shapes = _shapes(op, weights.shape, result.shape, lines, ends, stored)
+    shapes = _shapes(op, weights.shape, asked or result.shape[1:2], result.shape[2], lines, ends, stored)
     names = [[shape.name if shape else "0" for shape in row] for row in shapes]
     used = [shape for row in shapes for shape in row if shape]
     arrays, members, stored_bytes = (
@@ -117,13 +124,18 @@ def _packed(name: str, weights: Tensor, channels: PackedChannels) -> tuple[str, 
 
 
 def _shapes(
-    op: Op, window: tuple[int, ...], result: tuple[int, ...], lines: int, ends: tuple[int, int, bool], stored: Weights
+    op: Op,
+    window: tuple[int, ...],
+    heights: Collection[int],
+    width: int,
+    lines: int,
+    ends: tuple[int, int, bool],
+    stored: Weights,
 ) -> tuple[tuple[DepthwiseShape | None, ...], ...]:
     """The functions that a layer calls: for one row and two rows of outputs, each for one column and two."""
     assert isinstance(op.options, ConvOptions)
     vertical, horizontal = op.options.stride
-    _, height, width, _ = result
-    rows = {1: vertical == 2 or height % 2 == 1, 2: vertical == 1 and height > 1}
+    rows = {1: vertical == 2 or any(h % 2 == 1 for h in heights), 2: vertical == 1 and max(heights) > 1}
     in_twos = width > 1 and lines <= MOST_LINES_OF_TWO_COLUMNS
     columns = {1: (width % 2 == 1 and stored == "fast") or not in_twos, 2: in_twos}
     return tuple(

@@ -22,8 +22,7 @@ Weights = Literal["fast", "small"]  # int16, ready for the multiplier, or int8, 
 class Place:
     """Where the activations of a layer lie in its buffer."""
 
-    pixels: int  # of a run: all of them meet a block of weights before the next block
-    last_pixels: int  # of the last run, if it is another number
+    pixels: frozenset[int]  # of a run: all of them meet a block of weights before the next block; runs may differ
     line_bytes: int  # from line to line
     pixel_bytes: int  # from pixel to pixel
 
@@ -39,7 +38,7 @@ class Dot:
         self.outputs, self.lines, self.taps = weights.shape
         self.title, self.name, self.place = weights_title(original), name, place
         self.weight_bytes = stored_weight_bytes(graph, op, scaling)
-        counts = {count for count in (place.pixels, place.last_pixels) if count}
+        counts = place.pixels
         ones = {1} if any(count % 2 for count in counts) else set()
         self.shapes = {pixels: self._shape(pixels) for pixels in (*ones, *({2} if max(counts) > 1 else ()))}
         # Channels in fours may stay in the order in which they are widened fastest; the weights take it on.

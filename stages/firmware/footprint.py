@@ -46,6 +46,7 @@ class OpKernel:
     name: str
     kernel: str
     arena_live_bytes: int
+    ops: tuple[int, ...]  # of the network: several, where they run in turns
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,9 +127,9 @@ def footprint(
         placed=tuple(_parts(model, placement, board, sections)),
         sections=sections,
         ops=tuple(
-            OpKernel(index, op.kind, op.name, call.kernel, live)
-            for index, (op, call, live) in enumerate(
-                zip(model.graph.ops, model.calls, model.layout.live_bytes, strict=True)
+            OpKernel(index, op.kind, op.name, call.kernel, live, numbers)
+            for index, (op, call, live, numbers) in enumerate(
+                zip(model.graph.ops, model.calls, model.layout.live_bytes, model.numbers, strict=True)
             )
         ),
         front_end=front_end and front_end_use(front_end),

@@ -44,6 +44,12 @@ class KernelCall:
     scratch_bytes: int = 0  # on the device
     activations: tuple[int, ...] = field(default=())
     assembly: tuple[tuple[str, str], ...] = ()  # functions that it needs, by name
+    function: str = ""  # a definition in C that it needs, behind everything else
+    parts: tuple[KernelCall, ...] = ()  # the calls of a chain of operators
+
+    @property
+    def headers(self) -> tuple[str, ...]:
+        return tuple(call.header for call in (self, *self.parts) if call.header)
 
 
 def convolution_call(graph: Graph, op: Op, name: str) -> KernelCall:

@@ -78,7 +78,7 @@ def _write(folder: Path, fast: CompiledModel, portable: CompiledModel, name: str
 
 def kernel_files(model: CompiledModel) -> set[str]:
     """The kernels that a network needs, with what they include, from boards/firmware."""
-    waiting: list[str] = [call.header for call in model.calls if call.header]
+    waiting: list[str] = [header for call in model.calls for header in call.headers]
     found: set[str] = set()
     while waiting:
         file = waiting.pop()
@@ -92,12 +92,12 @@ def kernel_files(model: CompiledModel) -> set[str]:
 
 def _figures(model: CompiledModel, weights: Weights) -> dict[str, int | str]:
     return {
-        "ops": len(model.graph.ops),
-        "macs": sum(op_macs(model.graph, op) for op in model.graph.ops),
+        "ops": len(model.network.ops),
+        "macs": sum(op_macs(model.network, op) for op in model.network.ops),
         "runtime": model.runtime,
         "weights": weights,
         "arena_bytes": model.layout.arena_bytes,
-        "arena_bytes_classic": arena_layout(model.graph).arena_bytes,
+        "arena_bytes_classic": arena_layout(model.network).arena_bytes,
         "scratch_bytes": model.scratch_bytes,
         "ram_bytes": model.layout.arena_bytes + model.scratch_bytes,
         "constant_bytes": model.constant_bytes,

@@ -6,19 +6,20 @@ Ops run in the order in which they stand in the graph, at the offsets of stages/
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from pipeline.errors import StageError
-from stages.firmware.access_order import distances
 from stages.firmware.c_text import c_comment
 from stages.firmware.config import FrontEndKind
 from stages.firmware.fast_calls import fast_call
 from stages.firmware.fast_dot import Weights
+from stages.firmware.fused_model import best_plan, plan_of
 from stages.firmware.kernel_calls import KernelCall
 from stages.firmware.placement import Placement
 from stages.firmware.portable_calls import kernel_call
 from stages.graph.arena_layout import ArenaLayout, arena_layout
+from stages.graph.fusion import Chain, FusedOptions
 from stages.graph.graph import Graph, Tensor
 from stages.graph.overlap import Runtime
 
@@ -32,10 +33,21 @@ _NAME_CHARACTERS = 60  # TensorFlow joins the names of all that it fused
 class CompiledModel:
     """What the firmware needs to know about a network, before any C is written."""
 
-    graph: Graph
+    graph: Graph  # as it runs: a chain of ops is one of them
     layout: ArenaLayout
     calls: tuple[KernelCall, ...]
+    network: Graph  # as it was given
     runtime: Runtime = "classic"
+
+    @property
+    def numbers(self) -> tuple[tuple[int, ...], ...]:
+        """For each op, which ops of the network it is."""
+        found: list[tuple[int, ...]] = []
+        for op in self.graph.ops:
+            start = found[-1][-1] + 1 if found else 0
+            length = len(op.options.ops) if isinstance(op.options, FusedOptions) else 1
+            found.append(tuple(range(start, start + length)))
+        return tuple(found)
 
     @property
     def input(self) -> Tensor:
@@ -72,11 +84,16 @@ class CompiledModel:
 
 
 def compile_model(
-    graph: Graph, layout: ArenaLayout | None = None, weights: Weights | None = None, runtime: Runtime = "classic"
+    graph: Graph,
+    layout: ArenaLayout | None = None,
+    weights: Weights | None = None,
+    runtime: Runtime = "classic",
+    chains: Sequence[Chain] | None = None,
 ) -> CompiledModel:
     """Choose a kernel for every op and, without a `layout`, lay out the arena; refuses what the firmware cannot run.
 
-    Without `weights` the kernels are portable C; with 'fast' or 'small' the Cortex-M7's where they can be.
+    Without `weights` the kernels are portable C; with 'fast' or 'small' the Cortex-M7's where they can be. `chains`:
+    the ops that run in turns with overlap; without it, those for which the arena is smallest.
     """
     for role, tensors in (("input", graph.inputs), ("output", graph.outputs)):
         kinds = [graph.tensors[index].dtype for index in tensors]
@@ -85,9 +102,11 @@ def compile_model(
     calls = [kernel_call(graph, index) for index in range(len(graph.ops))]
     if weights is not None:
         calls = [fast_call(graph, op, f"op_{i}", weights) or calls[i] for i, op in enumerate(graph.ops)]
-    if layout is None:
-        layout = arena_layout(graph, distances=distances(graph, calls) if runtime == "overlap" else None)
-    return CompiledModel(graph=graph, layout=layout, calls=tuple(calls), runtime=runtime)
+    if layout is None and runtime == "overlap":
+        plan = best_plan(graph, calls, weights) if chains is None else plan_of(graph, calls, weights, chains)
+        return CompiledModel(graph=plan.graph, layout=plan.layout, calls=plan.calls, network=graph, runtime=runtime)
+    layout = layout or arena_layout(graph)
+    return CompiledModel(graph=graph, layout=layout, calls=tuple(calls), network=graph, runtime=runtime)
 
 
 def model_header(
@@ -134,7 +153,7 @@ void model_invoke(void);
 
 def model_source(model: CompiledModel, placement: Placement, *, marks: bool = True) -> str:
     """model.c; with `marks`, the profiler's stand between the ops, and each op's output can be found."""
-    headers = {call.header for call in model.calls if call.header} | {"model.h", "placement.h"}
+    headers = {header for call in model.calls for header in call.headers} | {"model.h", "placement.h"}
     headers |= {"prof.h", "tensor.h"} if marks else set()
     return "\n".join(
         [
@@ -144,6 +163,7 @@ def model_source(model: CompiledModel, placement: Placement, *, marks: bool = Tr
             *(_constants(model, placement, index) for index in range(len(model.calls))),
             *_memory(model, placement),
             "",
+            *(call.function for call in model.calls if call.function),
             *_accessor("int8_t", "model_input", placement.pointer(model.graph.inputs[0], model.layout.offsets)),
             *_accessor("const int8_t", "model_output", placement.pointer(model.graph.outputs[0], model.layout.offsets)),
             "void model_invoke(void)",
@@ -212,7 +232,7 @@ def _constants(model: CompiledModel, placement: Placement, index: int) -> str:
 def op_title(model: CompiledModel, index: int) -> str:
     """What an operator is: number, kind, name, shapes and grids."""
     op = model.graph.ops[index]
-    shapes = [_describe(model.graph.tensors[i]) for i in (*model.graph.activations_of(op), *op.outputs)]
+    shapes = [_describe(model.graph.tensors[i]) for i in (*model.graph.activations_of(op), op.outputs[0])]
     return f"{index} {op.kind} {op.name[:_NAME_CHARACTERS]}: {' + '.join(shapes[:-1])} -> {shapes[-1]}"
 
 

@@ -22,6 +22,7 @@ from stages.firmware.front_end import FrontEnd
 from stages.firmware.model_source import CompiledModel
 from stages.firmware.placement import Placement, Spill
 from stages.graph.arena_layout import Place, arena_places, pack
+from stages.graph.fusion import FusedOptions
 from stages.graph.resources import WEIGHTED
 
 CODE_BYTES = 24 * 1024  # everything in flash that is not the network's and no table: 12 KB measured, 17 with a stream
@@ -106,7 +107,10 @@ def _hot_weights(model: CompiledModel, board: Board, placement: Placement, room:
     # The data cache serves weights alone if no activation passes through it.
     is_shared = placement.spill is not None or board.memories[placement.region].cached
     resident = board.cache.data.size // (2 if is_shared else 1)
-    passes = {index: _passes(model, index, resident) for index, op in enumerate(model.graph.ops) if op.kind in WEIGHTED}
+    weighted = [
+        i for i, numbers in enumerate(model.numbers) if any(model.network.ops[n].kind in WEIGHTED for n in numbers)
+    ]
+    passes = {index: _passes(model, index, resident) for index in weighted}
     chosen = set()
     for index in sorted(passes, key=lambda i: (-passes[i], -model.calls[i].constant_bytes, i)):
         if model.calls[index].constant_bytes <= room:
@@ -120,6 +124,8 @@ def _passes(model: CompiledModel, index: int, resident_bytes: int) -> int:
     op, call = model.graph.ops[index], model.calls[index]
     if call.constant_bytes <= resident_bytes:
         return 1
+    if isinstance(op.options, FusedOptions):
+        return len(op.options.chain.steps)
     result = model.graph.tensors[op.outputs[0]]
     if call.kernel in ("fast_matrix", "small_matrix"):
         source = model.graph.tensors[op.inputs[0]]

@@ -7,6 +7,7 @@ makes one block after the other.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -111,8 +112,11 @@ class _Layer:
         )
 
 
-def small_call(graph: Graph, op: Op, name: str) -> KernelCall | None:
-    """None for dilation, few outputs, and where the codes would not be exact."""
+def small_call(graph: Graph, op: Op, name: str, asked: Collection[int] | None = None) -> KernelCall | None:
+    """None for dilation, few outputs, and where the codes would not be exact.
+
+    `asked`: numbers of rows that are computed at a time, if not all of them.
+    """
     source, weights, result = weighted_operands(graph, op)
     scaling = exact_scaling(graph, op, axis=0)
     channels = scaling and packed_channels(graph, op, scaling)
@@ -125,19 +129,19 @@ def small_call(graph: Graph, op: Op, name: str) -> KernelCall | None:
     limits = activation_range(result, op.options.activation)
     parts = (name, weights_title(weights), scaling, channels, limits, zero_point_of(source))
     if op.kind == "FULLY_CONNECTED" or (weights.shape[1:3] == (1, 1) and op.options.stride == (1, 1)):
-        return _matrix(graph, op, parts)
+        return _matrix(graph, op, parts, asked)
     return _convolution(graph, op, parts)
 
 
-def _matrix(graph: Graph, op: Op, parts: _Parts) -> KernelCall | None:
-    source, weights, _ = weighted_operands(graph, op)
+def _matrix(graph: Graph, op: Op, parts: _Parts, asked: Collection[int] | None) -> KernelCall | None:
+    source, weights, result = weighted_operands(graph, op)
     assert weights.data is not None
     rows = weights.data.reshape(weights.shape[0], -1)
     depth = rows.shape[1]
     pixels = source.elements // depth
     alone = pixels == 1 and len(rows) >= CHANNELS and (rows.size > _FEW_WEIGHTS or not _others_have_pixels(graph))
     layer = _Layer(*parts, rows, 1 if alone else 2)
-    run = _run(pixels, layer.taps)
+    run = _run({rows * result.shape[2] for rows in asked} if asked else {pixels}, layer.taps)
     if layer.taps > _MOST or run > _MOST:
         return None
     return layer.call(
@@ -150,10 +154,11 @@ def _others_have_pixels(graph: Graph) -> bool:
     return any(op.kind == "CONV_2D" and graph.tensors[op.outputs[0]].shape[1:3] != (1, 1) for op in graph.ops)
 
 
-def _run(pixels: int, taps: int) -> int:
-    """Pixels whose activations fit the buffer; no run may have one alone."""
+def _run(counts: Collection[int], taps: int) -> int:
+    """Pixels whose activations fit the buffer; of all numbers that are asked for, no run may have one alone."""
+    pixels = max(counts)
     run = min(pixels, max(2, _BUFFER_BYTES // (2 * taps) // 2 * 2))
-    return next(n for n in range(run, pixels + 1) if pixels % n != 1 or pixels == 1)
+    return next(n for n in range(run, pixels + 1) if pixels == 1 or all(count % n != 1 for count in counts))
 
 
 def _convolution(graph: Graph, op: Op, parts: _Parts) -> KernelCall | None:
@@ -174,7 +179,7 @@ def _convolution(graph: Graph, op: Op, parts: _Parts) -> KernelCall | None:
     line_elements += line_elements % 2
     padded_lines = (result.shape[1] - 1) * options.stride[0] + height
     lines = max(height, min(padded_lines, _BUFFER_BYTES // (2 * line_elements)))
-    run = _run(result.shape[2], layer.taps)
+    run = _run({result.shape[2]}, layer.taps)
     if max(layer.taps, line_elements, lines, run) > _MOST:
         return None
     members = {

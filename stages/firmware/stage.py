@@ -47,7 +47,8 @@ def run(model: Path, dataset: Path | None, *, config: FirmwareConfig, board: str
 
     described = load_board(board)
     graph = simplify(strip_float_edges(read_tflite(model)).graph).graph
-    compiled = compile_model(graph, weights=config.weights, runtime=config.runtime)
+    chains = () if config.fusion == "none" else None  # None: where it pays
+    compiled = compile_model(graph, weights=config.weights, runtime=config.runtime, chains=chains)
     front_end = None
     if config.front_end != "none":
         settings = {} if dataset is None else read_json(dataset)

@@ -179,8 +179,11 @@ def arena_places(graph: Graph, *, prefers_last: bool = False, distances: Distanc
 
 
 def _dying(graph: Graph, buffers: Buffers, now: int, distances: Distances) -> Iterator[tuple[int, int]]:
-    """The buffers of which op `now` is the last to need anything, with how far they must begin behind its output."""
-    if len(buffers.ops[now].writes) != 1:
+    """The buffers of which op `now` is the last to need anything, with how far they must begin behind its output.
+
+    That is the first of its outputs; further ones overlap nothing.
+    """
+    if not buffers.ops[now].writes:
         return
     for tensor in graph.activations_of(graph.ops[now]):
         buffer = next(b for b in buffers.ops[now].reads if tensor in buffers.tensors[b])

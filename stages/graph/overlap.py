@@ -6,16 +6,21 @@ and never less than the larger of them. That is linear in both, so it holds for 
 derivatives are exact. The moments (w, 1 - r) are those of the firmware's kernels at the grain of rows; what the
 firmware really places (stages/firmware/access_order.py) differs by less than a row and the rounding to 16 bytes.
 
+Ops that follow one another may run as a chain (see `fusion`): then a tensor between them takes the share of it that its
+buffer holds. What a chain needs depends on no other chain, so the best choice of chains is a shortest way through the
+order: the largest need on it is as small as can be, and among such ways it has the fewest ops in chains.
+
 The order of the ops is the best one without overlap, in which the exported network is stored and run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from stages.graph.buffers import ALIASES, IN_PLACE
+from stages.graph.fusion import Chain, Links
 from stages.graph.graph import ConvOptions, Graph, Op, PoolOptions
 from stages.graph.op_check import padding_before
 from stages.graph.op_order import MOST_STATES, OpOrder, OrderProblem
@@ -24,12 +29,28 @@ Runtime = Literal["classic", "overlap"]
 Moment = tuple[float, float]  # share of the output that is written, share of the input that is still to be read
 
 
+@dataclass(frozen=True)
+class Stretch:
+    """One op of an order, or several that run as a chain, and the share of each buffer that is in use meanwhile."""
+
+    start: int  # positions in the order
+    end: int
+    need: dict[int, float]
+    chain: Chain | None = None
+
+    @property
+    def fused_ops(self) -> int:
+        return 0 if self.chain is None else len(self.chain.ops)
+
+
 class OverlapProblem(OrderProblem):
     """An `OrderProblem` that says of its order what it needs with overlap."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, may_fuse: Collection[int] | None = None) -> None:
+        """`may_fuse`: the ops that can be part of a chain; without it, all that the rows allow."""
         super().__init__(graph)
         self._moments = [moments(graph, op) for op in graph.ops]
+        self._links = Links(graph, may_fuse)
 
     def solve(self, tensor_bytes: Sequence[float] | None = None, most_states: int = MOST_STATES) -> OpOrder:
         """The best order without overlap; peak and bottleneck are those with it, `shares` of each tensor."""
@@ -39,10 +60,14 @@ class OverlapProblem(OrderProblem):
         """What a given order costs."""
         return self._overlapped(super().measure(order, tensor_bytes), tensor_bytes)
 
+    def chains(self, order: Sequence[int]) -> tuple[Chain, ...]:
+        """The chains to run for the smallest peak of this order."""
+        sizes, _ = self._sizes(None)
+        return tuple(each.chain for each in self._best_way(order, sizes) if each.chain is not None)
+
     def _overlapped(self, found: OpOrder, tensor_bytes: Sequence[float] | None) -> OpOrder:
         sizes, _ = self._sizes(tensor_bytes)
-        needs = list(self._needs(found.order, sizes))
-        most = max(needs, key=lambda need: _bytes(need, sizes))
+        most = max((each.need for each in self._best_way(found.order, sizes)), key=lambda need: _bytes(need, sizes))
         peak = _bytes(most, sizes)
         return replace(
             found,
@@ -53,29 +78,78 @@ class OverlapProblem(OrderProblem):
             proven_optimal=False,
         )
 
-    def _needs(self, order: Sequence[int], sizes: list[float]) -> Iterator[dict[int, float]]:
-        """Per op, the share of each buffer that is in use while it runs."""
+    def _best_way(self, order: Sequence[int], sizes: list[float]) -> list[Stretch]:
+        """Through the whole order, with the smallest peak, and then the fewest ops in chains."""
+        into: list[list[tuple[Stretch, float]]] = [[] for _ in range(len(order) + 1)]
+        for stretch in self._stretches(order, sizes):
+            into[stretch.end].append((stretch, _bytes(stretch.need, sizes)))
+        peaks = [0.0]
+        for found in into[1:]:
+            peaks.append(min(max(peaks[stretch.start], need) for stretch, need in found))
+        ways: list[tuple[int, Stretch | None] | None] = [(0, None)]
+        for found in into[1:]:
+            reached = [(stretch, ways[stretch.start]) for stretch, need in found if need <= peaks[-1]]
+            known = [(before[0] + stretch.fused_ops, stretch) for stretch, before in reached if before is not None]
+            ways.append(min(known, key=lambda way: way[0], default=None))
+        way: list[Stretch] = []
+        position = len(order)
+        while position:
+            found_way = ways[position]
+            assert found_way is not None
+            assert found_way[1] is not None
+            way.append(found_way[1])
+            position = found_way[1].start
+        return way[::-1]
+
+    def _stretches(self, order: Sequence[int], sizes: list[float]) -> Iterator[Stretch]:
+        """Every op on its own, and every chain."""
         buffers, done = self.buffers, 0
         alive = [b for b, maker in enumerate(buffers.makers) if maker == 0 and buffers.is_alive(b, 0)]
-        for number in order:
+        for position, number in enumerate(order):
             op = buffers.ops[number]
-            steps = self._moments[number]
-            after = done | 1 << number
-            dying = [b for b in op.reads if not buffers.is_alive(b, after)]
-            if steps is None or not dying or len(op.writes) != 1:
-                written = op.writes if buffers.replaced(number, done, sizes) is None else ()
-                yield dict.fromkeys([*alive, *written], 1.0)
-            else:
-                others = dict.fromkeys((b for b in alive if b not in dying), 1.0)
-                yield {**others, **_shared(op.writes[0], dying, steps, sizes)}
-            alive = [b for b in dict.fromkeys([*alive, *op.writes]) if buffers.is_alive(b, after)]
-            done = after
+            yield Stretch(position, position + 1, self._need(number, done, alive, sizes))
+            for chain in self._links.starting_at(order, position):
+                need = self._chain_need(chain, done, alive, sizes)
+                yield Stretch(position, position + len(chain.ops), need, chain)
+            done |= 1 << number
+            alive = [b for b in dict.fromkeys([*alive, *op.writes]) if buffers.is_alive(b, done)]
+
+    def _need(self, number: int, done: int, alive: Sequence[int], sizes: list[float]) -> dict[int, float]:
+        """The share of each buffer that is in use while an op runs."""
+        buffers, op, steps = self.buffers, self.buffers.ops[number], self._moments[number]
+        dying = [b for b in op.reads if not buffers.is_alive(b, done | 1 << number)]
+        if steps is None or not dying or len(op.writes) != 1:
+            written = op.writes if buffers.replaced(number, done, sizes) is None else ()
+            return dict.fromkeys([*alive, *written], 1.0)
+        others = dict.fromkeys((b for b in alive if b not in dying), 1.0)
+        return {**others, **_shared(op.writes[0], dict.fromkeys(dying, steps), sizes)}
+
+    def _chain_need(self, chain: Chain, done: int, alive: Sequence[int], sizes: list[float]) -> dict[int, float]:
+        buffers = self.buffers
+        after = done | sum(1 << number for number in chain.ops)
+        between = {
+            buffers.ops[number].writes[0]: rows / each.rows
+            for number, rows, each in zip(chain.ops, chain.buffer_rows, chain.passes, strict=False)
+        }
+        reads = {b for number in chain.ops for b in buffers.ops[number].reads} - set(between)
+        dying = [b for b in alive if b in reads and not buffers.is_alive(b, after)]
+        output = buffers.ops[chain.ops[-1]].writes[0]
+        others = dict.fromkeys((b for b in alive if b not in dying), 1.0)
+        # What an ADD at the end reads it reads at the pace at which it writes, and later than the first op does.
+        at_pace = buffers.ops[chain.ops[-1]].reads
+        steps = {b: () if b in at_pace else self._chain_moments(chain) for b in dying}
+        shared = _shared(output, steps, sizes) if dying else {output: 1.0}
+        return {**others, **between, **shared}
+
+    def _chain_moments(self, chain: Chain) -> tuple[Moment, ...]:
+        rows, lines = chain.passes[-1].rows, chain.passes[0].lines
+        return tuple((written / rows, 1 - line / lines) for written, line in chain.moments() if line < lines)
 
 
-def _shared(output: int, dying: list[int], steps: Sequence[Moment], sizes: list[float]) -> dict[int, float]:
+def _shared(output: int, dying: Mapping[int, Sequence[Moment]], sizes: list[float]) -> dict[int, float]:
     """The shares that the output and the operands that die take together at the worst moment."""
     cases: list[dict[int, float]] = [{output: 1.0}, dict.fromkeys(dying, 1.0)]
-    cases += [{output: written, operand: unread} for operand in dying for written, unread in steps]
+    cases += [{output: written, operand: unread} for operand, steps in dying.items() for written, unread in steps]
     return max(cases, key=lambda case: _bytes(case, sizes))
 
 

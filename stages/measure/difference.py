@@ -2,12 +2,13 @@
 
 The host is the int8 reference of stages/graph, bit-identical to TensorFlow Lite Micro. The device runs one inference
 for each op and tells the CRC-32 of that op's output right after it; of the first one that differs it sends the bytes.
+Ops that run in turns (`firmware.fusion`) are one op on the device: only the output of the last of them exists.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from stages.measure.session import open_link
 
 _BITS_A_BYTE = 30  # on the line: two hex digits of ten bits each, with their share of the line's ends
 _REPLY_S = 10.0
+_APART = "; --set firmware.fusion=none runs its layers one by one"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +47,7 @@ class LayerDifference:
     first_at: tuple[int, ...]
     device_value: int
     host_value: int
+    ops: tuple[int, ...]  # of the network: several, where they run in turns
 
     def __str__(self) -> str:
         place = ", ".join(map(str, self.first_at))
@@ -52,6 +55,7 @@ class LayerDifference:
             f"op {self.op} ({self.kind} {self.name}, kernel {self.kernel}): {self.values_different} of {self.values}"
             f" values differ, by up to {self.largest_difference}; first at [{place}]: device {self.device_value},"
             f" host {self.host_value} (input {self.input_index}); all ops before it are bit-identical"
+            f"{_APART if len(self.ops) > 1 else ''}"
         )
 
 
@@ -66,12 +70,13 @@ def differences(artifacts: Mapping[str, Path], board: str, source: str, most_inp
     record: dict[str, Any] = {
         "board": board,
         "source": target.source,
-        "ops": len(graph.ops),
+        "ops": len(kernels),
         "inputs": len(inputs),
         "identical": found is None,
         "first_difference": None if found is None else asdict(found),
     }
-    same = f"all {len(graph.ops)} ops are bit-identical on host and device for {len(inputs)} inputs"
+    same = f"all {len(kernels)} ops are bit-identical on host and device for {len(inputs)} inputs"
+    same += _APART.replace("its layers", f"all {len(graph.ops)} layers") if len(kernels) < len(graph.ops) else ""
     return Answer(f"{board} ({target.source}): {same if found is None else found}", record)
 
 
@@ -81,16 +86,17 @@ def first_difference(
     """None when every op agrees for every input."""
     host = run_graph(graph, inputs)
     for index, one in enumerate(inputs):
-        found = link.on_input(one.tobytes(), lambda index=index: _first_op(link, graph, host, index))
+        results = [host[graph.ops[chosen["ops"][-1]].outputs[0]][index] for chosen in kernels]
+        found = link.on_input(one.tobytes(), lambda results=results: _first_op(link, results))
         if found is not None:
             op, device_bytes = found
-            return _described(graph, op, index, device_bytes, host[graph.ops[op].outputs[0]][index], kernels)
+            return _described(kernels[op], op, index, device_bytes, results[op])
     return None
 
 
-def _first_op(link: DeviceLink, graph: Graph, host: Mapping[int, np.ndarray], index: int) -> tuple[int, bytes] | None:
-    for number, op in enumerate(graph.ops):
-        wanted = host[op.outputs[0]][index].tobytes()
+def _first_op(link: DeviceLink, results: Sequence[np.ndarray]) -> tuple[int, bytes] | None:
+    for number, result in enumerate(results):
+        wanted = result.tobytes()
         seen = link.tensor_crc(number)
         if seen.size_bytes != len(wanted):
             raise StageError(
@@ -101,22 +107,21 @@ def _first_op(link: DeviceLink, graph: Graph, host: Mapping[int, np.ndarray], in
     return None
 
 
-def _described(
-    graph: Graph, op: int, index: int, device: bytes, host: np.ndarray, kernels: list[Mapping[str, Any]]
-) -> LayerDifference:
+def _described(chosen: Mapping[str, Any], op: int, index: int, device: bytes, host: np.ndarray) -> LayerDifference:
     found = np.frombuffer(device, host.dtype).reshape(host.shape)
     gaps = np.abs(found.astype(np.int16) - host.astype(np.int16))
     first = tuple(int(axis) for axis in np.argwhere(gaps)[0])
     return LayerDifference(
         input_index=index,
         op=op,
-        kind=graph.ops[op].kind,
-        name=graph.ops[op].name,
-        kernel=str(kernels[op]["kernel"]),
+        kind=chosen["kind"],
+        name=chosen["name"],
+        kernel=chosen["kernel"],
         values=host.size,
         values_different=int(np.count_nonzero(gaps)),
         largest_difference=int(gaps.max()),
         first_at=first,
         device_value=int(found[first]),
         host_value=int(host[first]),
+        ops=tuple(chosen["ops"]),
     )

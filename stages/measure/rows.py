@@ -73,13 +73,15 @@ def write_layers(
 ) -> Path:
     """One row per op, in the order of execution; `kernels` is what the firmware step chose for each.
 
-    A front end comes first, with index -1; it has neither MACs nor a part of the arena.
+    Ops that run in turns are one row, with the MACs of all of them. A front end comes first, with index -1; it has
+    neither MACs nor a part of the arena.
     """
     rows: list[list[object]] = [] if front_end is None else [_front_end_row(front_end, seen.counts_instructions)]
-    for index, (op, chosen, ticks) in enumerate(zip(graph.ops, kernels, seen.op_ticks, strict=True)):
+    for index, (chosen, ticks) in enumerate(zip(kernels, seen.op_ticks, strict=True)):
+        macs = sum(op_macs(graph, graph.ops[number]) for number in chosen["ops"])
         rows.append(
             [
-                *(index, op.kind, op.name, chosen["kernel"], op_macs(graph, op)),
+                *(index, chosen["kind"], chosen["name"], chosen["kernel"], macs),
                 ticks if seen.counts_instructions else None,
                 None if profile is None else profile[index].cycles_modelled,
                 None if profile is None else profile[index].cycles_zero_wait,

@@ -89,7 +89,7 @@ def run(
     accuracy, audio = NOT_MEASURED, None
     access = BoardAccess(wait_s=config.lock_wait, baud=config.baud)
     with open_link(target, board, flashed, twin, access) as link:
-        ops, build_id = len(on_device.ops), flashed["build_id"]
+        ops, build_id = len(built["ops"]), flashed["build_id"]
         seen = measure_device(link, expected, ops, build_id, config.runs, config.warmup, progress)
         check_stack(seen.memory.stack_high_water_bytes, built, target.source)
         if config.accuracy_inputs:

@@ -58,6 +58,24 @@ static void make_line(const struct block *block, int32_t index, int32_t *line)
     }
 }
 
+/* The columns beside the image, in all lines: no line writes there. */
+static void fill_beside(const struct block *block, int32_t *buffer)
+{
+    const struct fast_depthwise *conv = block->conv;
+    const int32_t zero_points = pair(conv->input_zero_point, conv->input_zero_point);
+    const int32_t left = conv->window.padding_left;
+    const int32_t end = left + conv->window.input_width;
+    for (int32_t line = 0; line < conv->lines * block->channels; line++) {
+        for (int32_t x = 0; x < left; x++) {
+            buffer[x] = zero_points;
+        }
+        for (int32_t x = end; x < conv->columns; x++) {
+            buffer[x] = zero_points;
+        }
+        buffer += conv->columns;
+    }
+}
+
 /* `count` times `at_once` columns from `x` on. */
 static void outputs_at(const struct block *block, fast_depthwise_function *const *functions, int32_t at_once,
                        int32_t *const *lines, int32_t x, int32_t count, int8_t *output)
@@ -110,10 +128,8 @@ static void outputs_of(const struct block *block, int32_t *buffer, int8_t *outpu
     const int32_t words = conv->columns * block->channels;
     const int32_t rows_a_step = window->stride_y == 1 ? 2 : 1;
     const int32_t last = conv->lines - 1;
-    int32_t *lines[FAST_DEPTHWISE_LINES];                        /* from the top of the window down */
-    for (int32_t word = 0; word < conv->lines * words; word++) { /* the columns beside the image stay so */
-        buffer[word] = pair(conv->input_zero_point, conv->input_zero_point);
-    }
+    int32_t *lines[FAST_DEPTHWISE_LINES]; /* from the top of the window down */
+    fill_beside(block, buffer);
     for (int32_t line = 0; line <= last; line++) {
         lines[line] = &buffer[line * words];
         if (line < last) {

@@ -16,7 +16,7 @@ struct window {
     uint16_t stride_x;
     uint16_t dilation_y;
     uint16_t dilation_x;
-    uint16_t padding_top;
+    int16_t padding_top; /* below 0: so many rows of the input lie above the window */
     uint16_t padding_left;
 };
 

@@ -1,7 +1,8 @@
 """What the kernels' C code loads and stores, in turn: compiled with the hooks of a thread sanitizer that is our own.
 
 gcc calls a hook at every load and store; ours keep how far the output has been written and compare every load from the
-input with it. One program holds many layers, each alone with its input and output.
+input with it. One program holds many layers, each alone with its input and output; of a chain of layers that run in
+turns, every buffer between them is an array of its own, between bytes that nobody may change.
 """
 
 from __future__ import annotations
@@ -9,13 +10,14 @@ from __future__ import annotations
 import re
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from boards import BOARDS_FOLDER
 from stages.firmware.fast_dot import Weights
 from stages.firmware.kernel_calls import KernelCall
 from stages.firmware.model_source import compile_model
+from stages.graph.fusion import Links
 from stages.graph.graph import Graph
 from tests.stages.firmware.plain_inner_loops import plain_inner_loops
 
@@ -82,7 +84,7 @@ void *__wrap_memset(void *to, int value, size_t size)
     return to;
 }
 
-struct layer { void (*run)(int8_t *input, int8_t *output); int64_t input_bytes, output_bytes; };
+struct layer { void (*run)(int8_t *input, int8_t *output); int64_t input_bytes, output_bytes; int (*guards)(void); };
 extern const struct layer layers[];
 extern const int layer_count;
 
@@ -112,7 +114,7 @@ int main(void)
         written = conflicts = 0;
         layer->run(values, expected);
         input_bytes = output_bytes = 0;
-        const int at_distance = works(layer, values, expected, conflicts ? distance : 0);
+        const int at_distance = works(layer, values, expected, conflicts ? distance : 0) && layer->guards();
         int closer = 1; /* a byte that is lost need not change every result */
         for (int trial = 0; conflicts && closer && trial < 5; trial++) {
             fill(values, layer->input_bytes);
@@ -153,6 +155,14 @@ def layer_of(graph: Graph, weights: Weights | None) -> Layer:
     return Layer(graph, compile_model(graph, weights=weights).calls[0])
 
 
+def layer_of_chain(graph: Graph, weights: Weights | None, band: int) -> Layer:
+    """All ops of a network as one chain."""
+    order = range(len(graph.ops))
+    chain = next(each for each in Links(graph).starting_at(order, 0) if len(each.ops) == len(order))
+    model = compile_model(graph, weights=weights, runtime="overlap", chains=[replace(chain, band=band)])
+    return Layer(model.graph, model.calls[0])
+
+
 def traces(layers: Sequence[Layer], folder: Path) -> list[Trace]:
     """Run every layer and watch it."""
     hooks, source, loops, program = (folder / name for name in ("hooks.c", "layers.c", "inner_loops.c", "trace"))
@@ -173,23 +183,43 @@ def traces(layers: Sequence[Layer], folder: Path) -> list[Trace]:
 
 
 def _source(layers: Sequence[Layer]) -> str:
-    headers = sorted({layer.call.header for layer in layers})
+    headers = sorted({header for layer in layers for header in layer.call.headers})
     parts = ["#include <stdint.h>", *(f'#include "{header}"' for header in headers)]
-    parts.append("struct layer { void (*run)(int8_t *, int8_t *); int64_t input_bytes, output_bytes; };")
+    parts.append("struct layer { void (*run)(int8_t *, int8_t *); int64_t from, to; int (*guards)(void); };")
     rows = []
     for number, layer in enumerate(layers):
         op, call = layer.graph.ops[0], layer.call
         size = [layer.graph.tensors[index].nbytes for index in (op.inputs[0], op.outputs[0])]
         assert len({layer.graph.tensors[i].nbytes for i in layer.graph.activations_of(op)}) == 1
-        pointers = ["input"] * (len(call.activations) - 1) + ["output"]
-        scratch = f"static struct {{ {call.scratch} }} scratch;" if call.scratch else ""
-        head = f"static void run_{number}(int8_t *input, int8_t *output)"
-        body = f"{head}\n{{\n{scratch}\n{call.call.format(*pointers)}\n}}"
-        parts.append(re.sub(r"\bop_0", f"op_{number}", f"{call.constants}\n{body}"))
-        rows.append(f"{{run_{number}, {size[0]}, {size[1]}}}")
+        between = {tensor: f"between_{number}_{tensor}" for tensor in op.outputs[1:]}
+        parts += [_guarded(name, layer.graph.tensors[tensor].nbytes) for tensor, name in between.items()]
+        places = {tensor: f"{name}.bytes" for tensor, name in between.items()} | {op.outputs[0]: "output"}
+        pointers = [places.get(tensor, "input") for tensor in call.activations]
+        scratch = f"static union {{ {call.scratch} }} scratch;" if call.scratch else ""
+        run = f"static void run_{number}(int8_t *input, int8_t *output)\n{{\n{call.call.format(*pointers)}\n}}"
+        held = " && ".join(f"{name}_holds()" for name in between.values()) or "1"
+        guards = f"static int guards_{number}(void) {{ return {held}; }}"
+        parts.append(_renamed("\n".join([call.constants, scratch, call.function, run, guards]), number))
+        rows.append(f"{{run_{number}, {size[0]}, {size[1]}, guards_{number}}}")
     parts.append(f"const struct layer layers[] = {{ {', '.join(rows)} }};")
     parts.append(f"const int layer_count = {len(layers)};")
     return "\n".join(parts)
+
+
+def _guarded(name: str, size: int) -> str:
+    """An array of exactly so many bytes, between others that are checked."""
+    whole = " && ".join(f"{name}.{side}[i] == 0" for side in ("before", "behind"))
+    loop = f"for (int i = 0; i < 256; i++) {{ if (!({whole})) return 0; }}"
+    return (
+        f"static struct {{ int8_t before[256], bytes[{size}], behind[256]; }} {name};\n"
+        f"static int {name}_holds(void) {{ {loop} return 1; }}"
+    )
+
+
+def _renamed(text: str, number: int) -> str:
+    """The names of a layer, so that many can stand in one file."""
+    text = re.sub(r"\bop_(\d+)", rf"op_{number}_\1", text)
+    return re.sub(r"\b(fused_\d+|scratch)\b", rf"\1_{number}", text)
 
 
 def _check(argv: Sequence[str]) -> None:

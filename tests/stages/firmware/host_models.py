@@ -82,10 +82,14 @@ class HostModels:
 
 
 def build_host_models(
-    graphs: Sequence[Graph], folder: Path, weights: Weights | None = None, placement: Placement = _ONE_ARENA
+    graphs: Sequence[Graph],
+    folder: Path,
+    weights: Weights | None = None,
+    placement: Placement = _ONE_ARENA,
+    models: Sequence[CompiledModel] | None = None,
 ) -> HostModels:
-    """With `weights`, the Cortex-M7's kernels, on inner loops in plain C."""
-    models = [compile_model(graph, weights=weights, runtime="overlap") for graph in graphs]
+    """With `weights`, the Cortex-M7's kernels, on inner loops in plain C; `models`: the graphs, compiled already."""
+    models = models or [compile_model(graph, weights=weights, runtime="overlap") for graph in graphs]
 
     def build(index: int) -> Path:
         generated = folder / f"model_{index}"
@@ -95,7 +99,7 @@ def build_host_models(
 
     with ThreadPoolExecutor(max_workers=2) as pool:
         objects = list(pool.map(build, range(len(graphs))))
-        kernels = [_inner_loops(models, folder)] if weights else []
+        kernels = [_inner_loops(models, folder)] if any(model.assembly for model in models) else []
         kernels += list(pool.map(lambda s: _compiled(s, folder / f"{s.stem}.o"), (FIRMWARE / "kernels").glob("*.c")))
     declarations, rows = [], []
     for index, graph in enumerate(graphs):

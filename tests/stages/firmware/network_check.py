@@ -12,6 +12,7 @@ import numpy as np
 from stages.firmware.fast_dot import Weights
 from stages.firmware.model_source import compile_model
 from stages.graph.arena_layout import arena_layout
+from stages.graph.fusion import Chain
 from stages.graph.graph import Graph
 from stages.graph.tflite_writer import write_tflite
 from stages.graph.tflm import run_tflm_keeping_all
@@ -29,27 +30,43 @@ class Agreement:
     inside: int = 0  # values that are not at an end of the range, where any scaling would look right
     kinds: Counter[str] = field(default_factory=Counter)
     kernels: Counter[str] = field(default_factory=Counter)
+    chains: int = 0  # of operators that ran in turns: of these the last result is compared
     wrong: list[str] = field(default_factory=list)
 
 
 def compare_on_twin(
-    graphs: Sequence[tuple[str, Graph, Weights | None]], folder: Path, found: Agreement, inputs_each: int = 2
+    graphs: Sequence[tuple[str, Graph, Weights | None]],
+    folder: Path,
+    found: Agreement,
+    inputs_each: int = 2,
+    chains: Sequence[Sequence[Chain]] | None = None,
 ) -> None:
-    """Run all networks (name, graph, kernels) in one start of the twin and note how their results compare."""
-    models = [compile_model(graph, arena_layout(graph), weights) for _, graph, weights in graphs]
+    """Run all networks (name, graph, kernels) in one start of the twin and note how their results compare.
+
+    With `chains`, of each network, outputs lie over inputs, too; without them, every operator's result is its own.
+    """
+    models = (
+        [compile_model(graph, arena_layout(graph), weights) for _, graph, weights in graphs]
+        if chains is None
+        else [
+            compile_model(graph, weights=weights, runtime="overlap", chains=own)
+            for (_, graph, weights), own in zip(graphs, chains, strict=True)
+        ]
+    )
     inputs = [random_inputs(graph, count=inputs_each, seed=5) for _, graph, _ in graphs]
     results = twin_tensors(models, inputs, folder)
     for (name, graph, weights), model, given, ours in zip(graphs, models, inputs, results, strict=True):
         theirs = run_tflm_keeping_all(write_tflite(graph, "test"), graph, given)
         found.networks += 1
-        for op, call in zip(graph.ops, model.calls, strict=True):
+        for op, call in zip(model.graph.ops, model.calls, strict=True):
             expected = theirs[op.outputs[0]].reshape(len(given), -1)
             apart = ours[op.outputs[0]] != expected
             found.results += 1
             found.values += expected.size
             found.inside += int(np.count_nonzero((expected > -128) & (expected < 127)))
-            found.kinds[op.kind] += 1
-            found.kernels[call.kernel] += 1
+            found.kinds.update(op.kind.split("+"))
+            found.kernels.update(part.kernel for part in call.parts or (call,))
+            found.chains += bool(call.parts)
             if apart.any():
                 share = f"{np.count_nonzero(apart)} of {apart.size} values"
                 shapes = [graph.tensors[i].shape for i in (*op.inputs, *op.outputs)]

@@ -12,6 +12,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from stages.firmware.fast_dot import Weights
+from stages.firmware.fused_calls import can_take_turns
+from stages.firmware.model_source import compile_model
+from stages.graph.arena_layout import arena_layout
+from stages.graph.fusion import Chain, Links
 from stages.graph.graph import ActivationOptions, ConvOptions, Graph, Op, PoolOptions, Quantisation
 from stages.graph.op_check import windows
 from tests.stages.graph.int8_graphs import Int8Builder
@@ -34,9 +39,14 @@ class NetworkGrower:
         self.pool = [self.builder.input(*shape)]  # four axes each
         self._zero_point(self.pool[0])
 
-    def grow(self, steps: int) -> Graph:
-        moves = (self._conv, self._pointwise, self._depthwise, self._pool, self._elementwise, self._gate, self._unary)
-        moves += (self._concatenate, self._pad, self._reshape, self._conv, self._depthwise, self._mean)
+    def grow(self, steps: int, *, only_rows: bool = False) -> Graph:
+        """`only_rows`: of layers that can run in turns."""
+        moves = (self._conv, self._pointwise, self._depthwise, self._pool, self._elementwise)
+        if only_rows:
+            moves += (self._pointwise, self._depthwise, self._pointwise, self._depthwise)
+        else:
+            moves += (self._gate, self._unary, self._concatenate, self._pad, self._reshape, self._conv)
+            moves += (self._depthwise, self._mean)
         while len(self.builder.ops) < steps:
             made = moves[self._between(0, len(moves))]()
             if made is not None:
@@ -253,6 +263,28 @@ def random_network(seed: int) -> Graph:
     """3 to 10 operators."""
     grower = NetworkGrower(seed)
     return grower.grow(3 + seed % 8)
+
+
+def random_column(seed: int) -> Graph:
+    """3 to 10 convolutions, pools and sums."""
+    return NetworkGrower(seed).grow(3 + seed % 8, only_rows=True)
+
+
+def random_chains(graph: Graph, weights: Weights | None, seed: int) -> list[Chain]:
+    """Ops that run in turns, wherever they can, in bands of any height; whether it pays or not."""
+    rng = np.random.default_rng(seed)
+    calls = compile_model(graph, arena_layout(graph), weights).calls
+    links = Links(graph, {n for n, call in enumerate(calls) if can_take_turns(graph, n, call)})
+    order, found, position = range(len(graph.ops)), [], 0
+    while position < len(order):
+        starting = list(links.starting_at(order, position))
+        if starting and rng.random() < 0.9:
+            chosen = starting[int(rng.integers(len(starting)))]
+            found.append(replace(chosen, band=int(rng.integers(1, chosen.passes[-1].rows + 1))))
+            position += len(chosen.ops)
+        else:
+            position += 1
+    return found
 
 
 def _alive(graph: Graph) -> Graph:

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stages.firmware.access_order import WHOLE, overlap_distance
+from stages.firmware.access_order import WHOLE, distances, overlap_distance
 from stages.firmware.fast_dot import Weights
 from stages.graph.graph import ActivationOptions, ConvOptions, Graph, PoolOptions
-from tests.stages.firmware.access_trace import Layer, layer_of, traces
+from tests.stages.firmware.access_trace import Layer, layer_of, layer_of_chain, traces
 from tests.stages.graph.int8_graphs import Int8Builder
 
 WAYS: tuple[Weights | None, ...] = (None, "fast", "small")
@@ -109,6 +109,78 @@ def test_every_kernel_reads_and_writes_as_its_distance_says(tmp_path: Path) -> N
     longer = [long_matrix(*size, weights) for size in sizes for weights in ways]
     seen = check([*layers(25), *longer], tmp_path)
     assert sorted(seen) == sorted(KERNELS)
+
+
+CHAIN_KINDS = ("pointwise", "conv", "depthwise", "depthwise_3x3", "AVERAGE_POOL_2D", "MAX_POOL_2D")
+
+
+def random_chain(seed: int) -> Graph:
+    """Two to four layers behind each other, of all kinds, with odd shapes; sometimes a sum with the input ends them."""
+    builder = Int8Builder(seed)
+    rng = builder.rng
+    height, width, channels = int(rng.integers(4, 12)), int(rng.integers(2, 7)), int(rng.integers(1, 9))
+    source = x = builder.input(height, width, channels)
+    for _ in range(int(rng.integers(2, 5))):
+        x = _behind(builder, x, CHAIN_KINDS[int(rng.integers(len(CHAIN_KINDS)))])
+    if seed % 3 == 0 and builder.tensors[x].shape[1:3] == (height, width):
+        x = builder.conv(x, channels, (1, 1), ConvOptions())
+        x = builder.elementwise("ADD", x, source, ActivationOptions())
+    return builder.graph(x)
+
+
+def _behind(builder: Int8Builder, x: int, kind: str) -> int:
+    rng = builder.rng
+    _, *sides, _ = builder.tensors[x].shape
+    padding = "same" if rng.integers(3) else "valid"
+    window = tuple(int(min(rng.integers(1, 6), side if padding == "valid" else 9)) for side in sides)
+    stride = tuple(int(rng.choice([1, 1, 1, 2, 3])) for _ in sides)
+    options = ConvOptions(stride=stride, padding=padding)
+    if padding == "same" and rng.integers(5) == 0:
+        options = ConvOptions(dilation=(int(rng.integers(1, 3)), int(rng.integers(1, 3))))
+    if kind == "pointwise":
+        return builder.conv(x, int(rng.integers(2, 12)), (1, 1), ConvOptions())
+    if kind.endswith("POOL_2D"):
+        window = tuple(min(side, size) for side, size in zip(window, sides, strict=True))
+        return builder.pool(kind, x, PoolOptions(window, stride, padding))
+    if kind == "depthwise_3x3":
+        return builder.depthwise(x, (3, 3), ConvOptions(stride=tuple(min(2, step) for step in stride)))
+    if kind == "depthwise":
+        return builder.depthwise(x, window, replace(options, depth_multiplier=int(rng.choice([1, 1, 2]))))
+    return builder.conv(x, int(rng.integers(2, 9)), window, options)
+
+
+def chain_layers(count: int, seed: int = 0) -> list[Layer]:
+    """Chains on every kind of kernels; those of which no band is narrower than a pixel pair."""
+    found = []
+    for number in range(seed, seed + count):
+        graph = random_chain(number)
+        if all(graph.tensors[op.outputs[0]].shape[2] > 1 for op in graph.ops):
+            band = 1 + number % 4
+            found += [layer_of_chain(graph, weights, band) for weights in KERNELS_OF[number % 3]]
+    return found
+
+
+KERNELS_OF: tuple[tuple[Weights | None, ...], ...] = ((None, "fast"), ("fast", "small"), ("small", None))
+
+
+def check_chains(found: list[Layer], folder: Path) -> int:
+    """How many stand as close as they can."""
+    close = 0
+    for layer, trace in zip(found, traces(found, folder), strict=True):
+        op = layer.graph.ops[0]
+        (distance,) = {distances(layer.graph, [layer.call])[0, tensor] for tensor in layer.graph.activations_of(op)}
+        assert trace.distance is None or trace.distance <= distance, str(layer)
+        assert trace.is_right_there, str(layer)
+        close += distance == (-WHOLE if trace.distance is None else trace.distance)
+    return close
+
+
+def test_a_chain_loses_no_byte_of_its_input_and_writes_nothing_beside_its_buffers(tmp_path: Path) -> None:
+    found = chain_layers(150)
+    assert len(found) > 150
+    assert check_chains(found, tmp_path) > 0.8 * len(found)  # a dilated window may begin later than its first line
+    kernels = {part.kernel for layer in found for part in layer.call.parts}
+    assert kernels >= set(KERNELS) - {"softmax"}
 
 
 def test_a_kernel_that_nobody_has_described_must_not_overlap() -> None:

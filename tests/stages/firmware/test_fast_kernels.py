@@ -177,7 +177,7 @@ def test_fast_kernels_on_the_twin_give_the_bits_of_tflm(weights: Weights, tmp_pa
 
 
 def _compiled(graph: Graph, weights: Weights = "fast") -> CompiledModel:
-    return compile_model(graph, weights=weights, runtime="overlap")
+    return compile_model(graph, weights=weights, runtime="overlap", chains=())
 
 
 def _kernels(graph: Graph) -> list[str]:

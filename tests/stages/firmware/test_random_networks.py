@@ -8,10 +8,11 @@ import pytest
 
 from stages.firmware.fast_dot import Weights
 from tests.stages.firmware.network_check import Agreement, compare_on_twin
-from tests.stages.firmware.random_networks import random_network
+from tests.stages.firmware.random_networks import random_chains, random_column, random_network
 
 KERNELS: tuple[Weights | None, ...] = ("fast", "small", None)
 NETWORKS = 50  # 1,000 and more: python -m tests.benchmarks.random_networks
+COLUMNS = 15  # likewise, with --chains
 EXPORT_LIST = {
     *("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "ADD", "MUL", "AVERAGE_POOL_2D", "MAX_POOL_2D", "MEAN"),
     *("CONCATENATION", "PAD", "RESHAPE", "SOFTMAX", "LOGISTIC", "HARD_SWISH", "RELU", "RELU6"),
@@ -32,3 +33,15 @@ def test_every_layer_of_fifty_random_networks_has_the_bits_of_tflm(tmp_path: Pat
         *("small_conv_2d", "small_matrix"),
     }
     assert found.inside > 0.5 * found.values  # saturated values would agree however wrong the scaling is
+
+
+@pytest.mark.slow
+def test_layers_that_run_in_turns_have_the_bits_of_tflm(tmp_path: Path) -> None:
+    """Networks of layers that can, with chains wherever there can be one."""
+    found = Agreement()
+    networks = [(f"seed {seed}", random_column(seed), KERNELS[seed % 3]) for seed in range(COLUMNS)]
+    chains = [random_chains(graph, weights, seed) for seed, (_, graph, weights) in enumerate(networks)]
+    compare_on_twin(networks, tmp_path, found, chains=chains)
+    assert found.wrong == []
+    assert found.chains == sum(map(len, chains)) > COLUMNS
+    assert found.inside > 0.5 * found.values

@@ -69,7 +69,10 @@ def test_one_wrong_byte_on_a_device_is_found_over_the_wire(flashed) -> None:
     wrong[7] = (wrong[7] + 5) % 256
     seen = (right[0], bytes(wrong), right[2], right[3])
     network = FakeNetwork(infer=lambda data: right[3], tensors=lambda data: seen)
-    kernels = [{"kernel": f"kernel_{number}"} for number in range(4)]
+    kernels = [
+        {"kernel": f"kernel_{number}", "kind": op.kind, "name": op.name, "ops": [number]}
+        for number, op in enumerate(graph.ops)
+    ]
     with FakeDevice(network) as device, DeviceLink.open(device.url) as link:
         link.sync()
         found = first_difference(link, graph, inputs, kernels)
