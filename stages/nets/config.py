@@ -132,8 +132,8 @@ class BudgetConfig(Config):
     peak_bytes: Bytes | None = None  # activations alive at once, in the best operator order
     size_bytes: Bytes | None = None  # int8 weights and int32 biases
     macs: Count | None = None  # multiply-accumulates of one inference
-    # What peak_bytes means: classic, as in the paper; overlap, of firmware that writes outputs over dying inputs and runs
-    # layers in turns.
+    # What peak_bytes means: classic, as in the paper; overlap, of firmware that writes outputs over dying inputs and
+    # runs layers in turns.
     runtime: Literal["classic", "overlap"] = "classic"
 
     @model_validator(mode="after")

@@ -5,8 +5,9 @@
 `--models` is a folder with kws_ref_model.tflite and pretrainedResnet_quant.tflite (MLPerf Tiny); without it they are
 left out. The other three have the shapes of their models and drawn weights. Cycles per MAC are relative to the MACs of
 the network as stored, everything in an inference included. `mark` is the share of an inference in model_invoke itself,
-outside of the kernels (firmware_memory counts the functions in which layers take turns, too). The peer's figures (TensorFlow Lite Micro with CMSIS-NN of 2026, the same twin and cycle model)
-and the targets are those of issue 7; they are quoted, not measured here.
+outside of the kernels (firmware_memory counts the functions in which layers take turns, too). The peer's figures
+(TensorFlow Lite Micro with CMSIS-NN of 2026, the same twin and cycle model) and the targets are those of issue 7; they
+are quoted, not measured here.
 """
 
 from __future__ import annotations
@@ -173,8 +174,9 @@ def _layers(network: Network, built: Build) -> Iterator[str]:
         macs = sum(op_macs(graph, op) for op in ops)
         ratio = f"{seen.instructions / macs:6.3f} {seen.cycles_zero_wait / macs:6.3f}" if macs else f"{'-':>6} {'-':>6}"
         shape = "x".join(map(str, graph.tensors[ops[-1].outputs[0]].shape[1:]))
+        title = f"{kernel['kind']:18} {kernel['kernel']:18}"
         yield (
-            f"    {seen.index:3} {kernel['kind']:18} {kernel['kernel']:18} {shape:>12} {macs:>9,} {seen.instructions:>9,} "
+            f"    {seen.index:3} {title} {shape:>12} {macs:>9,} {seen.instructions:>9,} "
             f"{seen.cycles_zero_wait:>9,} {ratio} {seen.cycles_zero_wait / total:6.1%}"
         )
 
