@@ -29,7 +29,6 @@ _SPARE_BYTES = 4  # behind blocks
 _MOST = 2**16 - 1  # of what the structures count in 16 bits
 _MATRIX_BYTES, _CONV_BYTES = 48, 76  # sizeof(struct small_matrix), sizeof(struct small_conv_2d)
 
-
 _Parts = tuple[str, str, Scaling, PackedChannels, tuple[int, int], int]
 
 

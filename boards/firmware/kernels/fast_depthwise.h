@@ -44,7 +44,8 @@ struct fast_depthwise_packed {
 struct fast_depthwise {
     const int32_t *records; /* of all channels' first outputs, then of their second ...; 0: made from `packed` */
     struct fast_depthwise_packed packed;
-    fast_depthwise_function *one_row[2]; /* one column (0: an odd last one with the one before it), two (0: one by one) */
+    /* One column (0: an odd last one goes with the one before it), two columns (0: one by one). */
+    fast_depthwise_function *one_row[2];
     fast_depthwise_function *two_rows[2];
     fast_depthwise_interleave *interleave;
     struct window window; /* vertical stride 1 or 2, dilation 1 */

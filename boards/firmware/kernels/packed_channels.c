@@ -22,7 +22,7 @@ static uint32_t significand(uint32_t bits)
     return (bits & ((1u << FRACTION_BITS) - 1u)) | 1u << FRACTION_BITS;
 }
 
-/* input * weight / output = multiplier * 2^(-right - 31), the multiplier to nearest; all three as the bits of a float. */
+/* input * weight / output = multiplier * 2^(-right - 31), the multiplier to nearest; all three as bits of a float. */
 static void set_factor(struct packed_channel *channel, uint32_t input, uint32_t weight, uint32_t output)
 {
     const uint64_t product = (uint64_t)significand(input) * significand(weight);

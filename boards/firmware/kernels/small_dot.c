@@ -254,7 +254,9 @@ static void gather(const struct small_conv_2d *conv, const int16_t *lines, const
     const int32_t pixel_elements = window->stride_x * window->channels;
     const int32_t words_a_line = line_words(window);
     for (int32_t line = 0; line < window->height; line++) {
-        words = side_by_side(&lines[pixels[0] * pixel_elements], &lines[pixels[1] * pixel_elements], words, words_a_line);
+        const int16_t *first = &lines[pixels[0] * pixel_elements];
+        const int16_t *second = &lines[pixels[1] * pixel_elements];
+        words = side_by_side(first, second, words, words_a_line);
         lines += conv->line_elements;
     }
 }

@@ -2,7 +2,8 @@
 
 A network grows op by op from a pool of tensors; what does not reach the output is cut off at the end. Scales follow the
 data most of the time (outputs that are all saturated would hide a wrong scaling); sometimes an output's grid is much
-finer, so that factors exceed 1 and shifts go to the left, or much coarser.
+finer, so that factors exceed 1 and shifts go to the left, or much coarser. A third of the networks begin somewhere
+between the smallest and the largest scale that TensorFlow Lite Micro takes.
 """
 
 from __future__ import annotations
@@ -25,7 +26,11 @@ _ACTIVATIONS = ("none", "relu", "relu6")
 _MOST_ELEMENTS = 6000  # of a tensor
 _MOST_WEIGHTS = 20_000
 _EXTREME_ZERO_POINTS = (-128, -127, 0, 126, 127)
-_SCALES = (1e-5, 1e3)  # of activations: below, the runtime refuses a ReLU6, whose 6 would leave int32
+# Of activations. Below 2.8e-9 the runtime refuses a ReLU6, whose 6 would leave int32; the product of two numbers on the
+# largest scale still comes back to it by less than 2^30, as far as a multiplier shifts to the left.
+_SCALES = (4e-9, 1e9)
+_SMALLEST_SOFTMAX = 2.0**-25  # the runtime refuses an input scale below 2^-26
+_LARGEST_OUTPUT = 8000.0  # that the firmware can print
 _FINER = (5, 7, 13)  # an output scale smaller by these powers of two: left shifts, none, and mixtures
 
 
@@ -37,6 +42,9 @@ class NetworkGrower:
         self.rng = self.builder.rng
         shape = (self._between(1, 13), self._between(1, 13), int(self.rng.choice([1, 2, 3, 4, 5, 7, 8, 16, 33])))
         self.pool = [self.builder.input(*shape)]  # four axes each
+        if self._chance(0.33):
+            scale = math.exp(self.rng.uniform(*map(math.log, _SCALES)))
+            self.builder.set_grid(self.pool[0], scale, self._between(-128, 128))
         self._zero_point(self.pool[0])
 
     def grow(self, steps: int, *, only_rows: bool = False) -> Graph:
@@ -54,6 +62,9 @@ class NetworkGrower:
         result = self.pool[-1]
         if self._chance(0.4):
             result = self._classifier(result)
+        if self._scale(result) > _LARGEST_OUTPUT:
+            result = self.builder.unary("QUANTIZE", result)
+            self.builder.set_grid(result, _LARGEST_OUTPUT, self._between(-128, 128))
         return _alive(self.builder.graph(result))
 
     def _source(self) -> int:
@@ -127,7 +138,7 @@ class NetworkGrower:
     def _gate(self) -> int:
         """Squeeze and excitation: the mean of each channel, through a curve, times the map."""
         x = self._source()
-        squeezed = self.builder.mean(x, (1, 2), keep=True)
+        squeezed = self._in_range(self.builder.mean(x, (1, 2), keep=True))
         kind = ("LOGISTIC", "HARD_SWISH", "RELU")[self._between(0, 3)]
         return self._in_range(
             self.builder.elementwise("MUL", x, self.builder.unary(kind, squeezed), ActivationOptions())
@@ -143,6 +154,7 @@ class NetworkGrower:
         elif kind != "LOGISTIC":
             factor = float(self.rng.uniform(0.3, 3))
             self.builder.set_grid(result, self._scale(x) * factor, self._between(-128, 128))
+            self._in_range(result)
         return result
 
     def _concatenate(self) -> int | None:
@@ -178,18 +190,18 @@ class NetworkGrower:
 
     def _mean(self) -> int:
         axes = ((1, 2), (1,), (2,), (3,), (2, 1), (-1, 1))[self._between(0, 6)]
-        return self.builder.mean(self._source(), axes, keep=True, same_grid=self._chance(0.2))
+        return self._in_range(self.builder.mean(self._source(), axes, keep=True, same_grid=self._chance(0.2)))
 
     def _classifier(self, x: int) -> int:
         if self.builder.tensors[x].elements > 1500:
-            x = self.builder.mean(x, (1, 2), keep=False)
+            x = self._in_range(self.builder.mean(x, (1, 2), keep=False))
         else:
             x = self.builder.flatten(x)
         options = ActivationOptions(self._activation())
         x = self._weighted(
             self.builder.fully_connected(x, self._between(1, 20), options, per_channel=self._chance(0.4))
         )
-        return self.builder.softmax(x) if self._chance(0.6) else x
+        return self.builder.softmax(x) if self._chance(0.6) and self._scale(x) >= _SMALLEST_SOFTMAX else x
 
     def _weighted(self, result: int) -> int:
         """Bias with its scale, zero points at the ends, and sometimes a much finer or coarser output."""
