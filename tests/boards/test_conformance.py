@@ -163,7 +163,7 @@ def test_a_board_built_for_energy_speaks_slowly_and_pulses_for_a_microsecond(for
     assert board.stray == board.forbidden == []
 
 
-def test_energy_mode_marks_a_block_by_two_pulses_and_tells_no_time(for_energy: Firmware, network: Graph, tmp_path: Path) -> None:
+def test_energy_mode_marks_a_block_by_two_pulses(for_energy: Firmware, network: Graph, tmp_path: Path) -> None:
     log = tmp_path / "trace.log"
     tracing = ["-D", str(log), "-d", ",".join(f"trace:{event}" for event in TRACED)]
     inputs = drawn_inputs(count=3)
