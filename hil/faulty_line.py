@@ -53,6 +53,7 @@ class FaultyLine:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="faulty line", daemon=True)
         self.struck = 0  # faults that have happened
+        self.heard = bytearray()  # what the host was sent since the last plan
 
     def __enter__(self) -> FaultyLine:
         self._thread.start()
@@ -70,6 +71,7 @@ class FaultyLine:
             self._passed = {True: 0, False: 0}
             self._silent_until = self._held_until = self._closed_until = 0.0
             self.struck = 0
+            self.heard.clear()
 
     def _serve(self) -> None:
         while not self._stopping.is_set():
@@ -97,6 +99,8 @@ class FaultyLine:
                 if passed is None:
                     return
                 other = host if to_host else device
+                if to_host:
+                    self.heard += passed
                 if time.monotonic() < self._held_until:
                     self._held.append((other, passed))
                 else:

@@ -14,6 +14,8 @@ the instrument cannot be reached at all): over-range, overrun, lost samples and 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from math import hypot
@@ -21,7 +23,7 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from hil.instruments.trace import Accuracy, Trace
-from pipeline.errors import HardwareAbsent, InstrumentError
+from pipeline.errors import HardwareAbsent, InstrumentError, PipelineError
 
 
 @dataclass(frozen=True)
@@ -170,6 +172,17 @@ def power_accuracy(
         time_base=time_base,
         edge_s=edge_s,
     )
+
+
+@contextmanager
+def foreign_errors(name: str, doing: str) -> Iterator[None]:
+    """Whatever a package of the instrument's maker raises, as an `InstrumentError`."""
+    try:
+        yield
+    except PipelineError:
+        raise
+    except Exception as error:
+        raise InstrumentError(f"{name}: {doing} failed ({error}); is it still attached?") from error
 
 
 def optional_package(module: str, package: str, instrument: str) -> Any:

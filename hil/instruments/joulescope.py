@@ -22,10 +22,11 @@ from hil.instruments.instrument import (
     Instrument,
     Range,
     VoltageKnown,
+    foreign_errors,
     optional_package,
     power_accuracy,
 )
-from hil.instruments.scpi import refuse_lost
+from hil.instruments.scpi import refuse_lost, refuse_over_range
 from hil.instruments.trace import FloatArray, Trace, falling_edges
 from pipeline.errors import HardwareAbsent, InstrumentError
 
@@ -71,19 +72,21 @@ class Joulescope(Instrument):
                 f"{self.description.name}: {capture.duration_s:g} s at {frequency_hz} Hz asked, it takes at most"
                 f" {_LONGEST_S:g} s at {', '.join(map(str, _FREQUENCIES_HZ))} Hz"
             )
-        self._device.parameter_set("sampling_frequency", frequency_hz)
-        self._device.parameter_set("buffer_duration", max(1.0, 2 * capture.duration_s))
+        with foreign_errors(self.description.name, "arming"):
+            self._device.parameter_set("sampling_frequency", frequency_hz)
+            self._device.parameter_set("buffer_duration", max(1.0, 2 * capture.duration_s))
 
     def _trigger(self) -> None:
         assert self._capture is not None
         duration_s = self._capture.duration_s
 
         def take() -> bool:
-            self._data = self._device.read(
-                contiguous_duration=duration_s,
-                out_format="samples_get",
-                fields=["current", "voltage", "current_lsb"],
-            )
+            with foreign_errors(self.description.name, "reading"):
+                self._data = self._device.read(
+                    contiguous_duration=duration_s,
+                    out_format="samples_get",
+                    fields=["current", "voltage", "current_lsb"],
+                )
             return True
 
         self._collector = Collector(self.description.name, take)
@@ -99,7 +102,9 @@ class Joulescope(Instrument):
         current_a, voltage_v, pin = signals["current"], signals["voltage"], signals["current_lsb"]
         for array in (current_a, voltage_v, pin):
             refuse_lost(self.description.name, len(array), capture.samples)
-        known = VoltageKnown(float(np.nanmean(voltage_v)), _VOLTAGE_GAIN)
+        known_a = np.nan_to_num(current_a)  # samples that are no numbers make no trace
+        refuse_over_range(self.description.name, known_a, _RANGE.limit_a, "A", "its widest range ends there")
+        known = VoltageKnown(float(np.mean(voltage_v)), _VOLTAGE_GAIN)
         return Trace(
             source=self.description.name,
             t0_s=0.0,
@@ -113,10 +118,11 @@ class Joulescope(Instrument):
         )
 
     def _close(self) -> None:
-        if self._collector is not None:
-            self._device.stop()
-            self._collector.cancel()
-        self._device.close()
+        with foreign_errors(self.description.name, "closing"):
+            if self._collector is not None:
+                self._device.stop()
+                self._collector.cancel()
+            self._device.close()
 
 
 def _array(values: Any) -> FloatArray:

@@ -20,6 +20,7 @@ from hil.instruments.instrument import (
     Instrument,
     Range,
     VoltageKnown,
+    foreign_errors,
     optional_package,
     power_accuracy,
 )
@@ -75,7 +76,7 @@ class Otii(Instrument):
     def _arm(self, capture: Capture) -> None:
         if abs(capture.interval_s * _FREQUENCY_HZ - 1) > 1e-6:
             raise InstrumentError(f"{self.description.name}: samples at {_FREQUENCY_HZ} Hz, at no other rate")
-        with self._foreign_errors("arming"):
+        with foreign_errors(self.description.name, "arming"):
             self._project = self._project or self._otii.create_project()
             self._device.add_to_project()
             self._device.set_main_voltage(self._voltage_v)
@@ -85,13 +86,13 @@ class Otii(Instrument):
             self._device.set_main(True)
 
     def _trigger(self) -> None:
-        with self._foreign_errors("starting"):
+        with foreign_errors(self.description.name, "starting"):
             self._project.start_recording()
         self._started = time.monotonic()
 
     def _read(self, capture: Capture) -> Trace:
         time.sleep(max(0.0, capture.duration_s - (time.monotonic() - self._started)))
-        with self._foreign_errors("reading"):
+        with foreign_errors(self.description.name, "reading"):
             self._project.stop_recording()
             recording = self._project.get_last_recording()
             count = recording.get_channel_data_count(self._device.id, "mc")
@@ -118,24 +119,7 @@ class Otii(Instrument):
             current_a=current_a,
         )
 
-    def _foreign_errors(self, doing: str) -> _Foreign:
-        return _Foreign(self.description.name, doing)
-
     def _close(self) -> None:
-        with self._foreign_errors("closing"):
+        with foreign_errors(self.description.name, "closing"):
             self._device.set_main(False)
             self._client.disconnect()
-
-
-class _Foreign:
-    """Turns the package's exceptions into ours."""
-
-    def __init__(self, name: str, doing: str) -> None:
-        self._name, self._doing = name, doing
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: object) -> None:
-        if isinstance(error, Exception) and not isinstance(error, InstrumentError):
-            raise InstrumentError(f"{self._name}: {self._doing} failed ({error})") from error

@@ -27,6 +27,7 @@ from hil.instruments.instrument import (
     Instrument,
     Range,
     VoltageKnown,
+    foreign_errors,
     optional_package,
     power_accuracy,
 )
@@ -73,7 +74,8 @@ class Ppk2(Instrument):
     def _arm(self, capture: Capture) -> None:
         if abs(capture.interval_s - INTERVAL_S) > 1e-9:
             raise InstrumentError(f"{self.description.name}: samples every {INTERVAL_S:g} s, no other interval")
-        self._kit.get_data()  # what an earlier capture left
+        with foreign_errors(self.description.name, "arming"):
+            self._kit.get_data()  # what an earlier capture left
 
     def _trigger(self) -> None:
         assert self._capture is not None
@@ -81,19 +83,22 @@ class Ppk2(Instrument):
         self._logic: list[int] = []
         self._pending, self._counter = b"", -1
         self._needed = self._capture.samples
-        self._kit.start_measuring()
+        with foreign_errors(self.description.name, "starting"):
+            self._kit.start_measuring()
         self._started = time.monotonic()
         self._collector = Collector(self.description.name, self._step)
 
     def _step(self) -> bool:
-        self._pending += self._kit.get_data()
+        with foreign_errors(self.description.name, "reading"):
+            self._pending += self._kit.get_data()
         data = self._pending[: len(self._pending) // 4 * 4]  # the package misreads a call with less than one word
         self._pending = self._pending[len(data) :]
         if not data:
             time.sleep(0.001)
             return False
         self._refuse_jumps(data)
-        microamperes, logic = self._kit.get_samples(data)
+        with foreign_errors(self.description.name, "decoding"):
+            microamperes, logic = self._kit.get_samples(data)
         refuse_lost(self.description.name, min(len(microamperes), len(logic)), len(data) // 4)
         self._currents += microamperes
         self._logic += logic
@@ -106,7 +111,8 @@ class Ppk2(Instrument):
         try:
             collector.result(capture.duration_s + self._margin_s)
         finally:
-            self._kit.stop_measuring()
+            with foreign_errors(self.description.name, "stopping"):
+                self._kit.stop_measuring()
         self._refuse_gaps()
         current_a = 1e-6 * np.array(self._currents[: capture.samples])
         refuse_over_range(self.description.name, current_a, _RANGE.limit_a, "A", "it supplies no more than that")
@@ -143,7 +149,8 @@ class Ppk2(Instrument):
             )
 
     def _close(self) -> None:
-        if self._collector is not None:
-            self._collector.cancel()
-            self._kit.stop_measuring()
-        self._kit.toggle_DUT_power("OFF")
+        with foreign_errors(self.description.name, "closing"):
+            if self._collector is not None:
+                self._collector.cancel()
+                self._kit.stop_measuring()
+            self._kit.toggle_DUT_power("OFF")

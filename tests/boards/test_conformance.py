@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import re
+import threading
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from boards import board_names, load_board
+from hil.instruments.simulated.lpm01a import SimulatedLpm01a
+from hil.instruments.simulated.timeline import Board as SuppliedBoard
+from hil.instruments.simulated.timeline import Timeline
 from stages.firmware.stage import Firmware, FirmwareConfig
 from stages.firmware.stage import run as firmware
 from stages.graph.graph import Graph
@@ -19,7 +24,7 @@ from stages.graph.tflite_writer import write_tflite
 from tests.boards.emulated_board import EmulatedBoard
 from tests.boards.qemu_twin import Twin, running_twin
 from tests.boards.register_model import HSE_HZ
-from tests.boards.stock_runner import StockRunner
+from tests.boards.stock_runner import StockMonitor, StockRunner
 from tests.boards.test_protocol import EXCHANGES
 
 BOARD = "nucleo_f767zi"
@@ -73,9 +78,9 @@ def test_infer_has_the_defaults_and_the_order_of_the_protocol(twin: Twin) -> Non
 
 
 def test_the_stock_runner_measures_performance(twin: Twin, network: Graph) -> None:
-    runner = StockRunner(twin.ask, twin.ask("reset"))
+    runner = StockRunner(twin.ask)
     assert runner.identify() == (BOARD, "kws01")
-    found = runner.performance(bytes(range(189)), inferences=200, warmups=10)
+    found = runner.performance([one.tobytes() for one in drawn_inputs(count=5)], inferences=200, warmups=10)
     assert len(found.laps_us) == 5
     per_inference = load_board(BOARD).clock_hz / found.inferences_per_s
     assert per_inference == pytest.approx(sum(twin.layer_instructions()), abs=700)
@@ -85,8 +90,8 @@ def test_the_stock_runner_measures_performance(twin: Twin, network: Graph) -> No
 def test_the_stock_runner_gets_the_scores_that_make_up_its_accuracy(
     board: str, images: dict[str, Firmware], network: Graph
 ) -> None:
-    with running_twin(images[board].twin) as (twin, boot):
-        runner = StockRunner(twin.ask, boot)
+    with running_twin(images[board].twin) as (twin, _):
+        runner = StockRunner(twin.ask)
         for one in drawn_inputs(count=10):
             assert runner.scores(one.tobytes()) == expected_scores(network, one)
 
@@ -101,6 +106,31 @@ def expected_scores(network: Graph, one: np.ndarray) -> list[float]:
     levels = run_graph(network, one)[network.outputs[0]].reshape(-1).astype(int) + 128
     printed = [float(f"{level / 256:.3f}") for level in levels]
     return [value / sum(printed) for value in printed]
+
+
+@contextmanager
+def pulses_to(monitor: SimulatedLpm01a, log: Path) -> Iterator[None]:
+    """The twin's timestamp pin wired to the monitor's D7."""
+    ended = threading.Event()
+
+    def follow() -> None:
+        low = False
+        with log.open() as written:
+            while not ended.wait(0.001):
+                while (line := written.readline()).endswith("\n"):
+                    for _, offset, data in WRITE.findall(line):
+                        high = bool(int(data, 16) & 1)
+                        if int(offset, 16) == 0 and low and high:
+                            monitor.pulse()
+                        low = not high if int(offset, 16) == 0 else low
+
+    thread = threading.Thread(target=follow)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 def pulses_and_text(log: Path) -> str:
@@ -133,14 +163,14 @@ def test_a_board_built_for_energy_speaks_slowly_and_pulses_for_a_microsecond(for
     assert board.stray == board.forbidden == []
 
 
-def test_the_stock_runner_measures_energy(for_energy: Firmware, network: Graph, tmp_path: Path) -> None:
+def test_energy_mode_marks_a_block_by_two_pulses(for_energy: Firmware, network: Graph, tmp_path: Path) -> None:
     log = tmp_path / "trace.log"
     tracing = ["-D", str(log), "-d", ",".join(f"trace:{event}" for event in TRACED)]
     inputs = drawn_inputs(count=3)
     pictures = [(one.astype(int) + 128).astype(np.uint8).tobytes() for one in inputs]
     with running_twin(for_energy.twin, arguments=tracing) as (twin, boot):
         assert boot == ["m-timestamp-mode-energy", "m-init-done"]
-        runner = StockRunner(twin.ask, boot)
+        runner = StockRunner(twin.ask)
         assert runner.identify() == (BOARD, "ic01")
         assert twin.ask("timestamp") == []
         for picture, one in zip(pictures, inputs, strict=True):
@@ -155,3 +185,26 @@ def test_the_stock_runner_measures_energy(for_energy: Firmware, network: Graph, 
     assert text.count("~") == 1 + 2 * len(inputs) + 4
     assert text.count("m-ready\r\n~m-ready\r\n") == 1, "timestamp% is a pulse and nothing else"
     assert text.count("m-infer-start-7\r\n~~m-infer-done\r\n") == 1, "nothing is sent between the pulses of a block"
+
+
+def test_the_stock_runner_measures_energy(for_energy: Firmware, network: Graph, tmp_path: Path) -> None:
+    log = tmp_path / "trace.log"
+    log.touch()
+    files = [(one.astype(int) + 128).astype(np.uint8).tobytes() for one in drawn_inputs(count=5)]
+    board = SuppliedBoard(Timeline.steps([(1.0, 0.04)]), voltage_v=1.8)
+    with (
+        running_twin(for_energy.twin, arguments=["-D", str(log), "-d", f"trace:{TRACED[0]}"]) as (twin, _),
+        SimulatedLpm01a(board) as shield,
+        pulses_to(shield, log),
+    ):
+        monitor = StockMonitor(shield.port)
+        runner = StockRunner(twin.ask, monitor)
+        assert runner.identify() == (BOARD, "ic01")
+        blocks = runner.energy(files, inferences=3000, warmups=10)
+        assert runner.scores(files[-1]) == expected_scores(network, drawn_inputs(count=5)[-1])
+        monitor.close()
+    assert [block.events for block in blocks] == [(2 * block + 1, 2 * block + 2) for block in range(5)]
+    for block in blocks:
+        assert block.duration_s > 0
+        assert block.energy_j == pytest.approx(0.04 * block.duration_s, rel=1e-3)
+    assert shield.commands[-4:] == ["pwr off", "stop", "pwr off", "hrc"]

@@ -41,7 +41,7 @@ static void peripherals_on(void)
     } else {
         RCC_APB1ENR |= RCC_APB1ENR_USART3EN;
     }
-    (void)RCC_APB1ENR; /* a peripheral's clock runs two bus cycles after its bit (5.2.11, peripheral clock enable) */
+    (void)RCC_APB1ENR; /* a peripheral's clock runs two bus cycles after its bit (5.2.12, peripheral clock enable) */
     (void)RCC_APB2ENR;
 }
 

@@ -37,7 +37,7 @@ static void supply_start(void)
     PWR_D3CR |= PWR_D3CR_VOS_SCALE_1;
     wait_for(&PWR_D3CR, PWR_D3CR_VOSRDY, PWR_D3CR_VOSRDY);
     RCC_APB4ENR |= RCC_APB4ENR_SYSCFGEN;
-    (void)RCC_APB4ENR; /* the clock runs two bus cycles after its bit (8.5.11, peripheral clock gating) */
+    (void)RCC_APB4ENR; /* the clock runs two bus cycles after its bit (8.5.10, clock enabling delays) */
     SYSCFG_PWRCR |= SYSCFG_PWRCR_ODEN;
     wait_for(&PWR_D3CR, PWR_D3CR_VOSRDY, PWR_D3CR_VOSRDY);
 }

@@ -17,7 +17,7 @@
 #define FLASH_ACR_LATENCY_MASK 0xFu
 #define FLASH_ACR_WRHIGHFREQ_2 (2u << 4)
 
-/* 6.8 PWR registers */
+/* 6.8 PWR registers (PWR_D3CR: 6.8.6) */
 #define PWR_CSR1 REGISTER(0x58024804u)
 #define PWR_CSR1_ACTVOSRDY (1u << 13)
 #define PWR_CR3 REGISTER(0x5802480Cu)

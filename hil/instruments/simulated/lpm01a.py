@@ -1,7 +1,9 @@
 """A simulated X-NUCLEO-LPM01A on a pseudo-terminal: the real lines, the timeline's energy, faults on request.
 
-Samples come as fast as the host takes them; the time stamps count simulated milliseconds. The mantissa has four
-digits, as in the real stream: a relative resolution of 5e-5 to 5e-4, which averages out over many samples.
+Samples of a limited acquisition come as fast as the host takes them, those of `acqtime inf` as time goes by, until
+`stop`; the time stamps, one a second, count milliseconds of either. `pulse()` is an edge of D7 at this moment, for
+whoever has a device beside it. The mantissa has four digits, as in the real stream: a relative resolution of 5e-5 to
+5e-4, which averages out over many samples.
 """
 
 from __future__ import annotations
@@ -10,13 +12,15 @@ import os
 import pty
 import select
 import threading
+import time
 import tty
 from collections.abc import Iterator
 from types import TracebackType
 
 from hil.instruments.simulated.timeline import Board, Fault
 
-_STAMP_EVERY = 100  # samples
+_STAMP_MS = 1000
+_STEP_S = 0.01  # so much of an endless acquisition is sent at once
 _UNITS = {"u": 1e-6, "m": 1e-3, "k": 1e3}
 _KNOWN = (
     "acqtime",
@@ -30,6 +34,7 @@ _KNOWN = (
     "pwr",
     "htc",
     "hrc",
+    "lcd",
     "start",
 )
 
@@ -44,6 +49,7 @@ class SimulatedLpm01a:
         tty.setraw(self._terminal)
         self._ended = threading.Event()
         self._pending = b""
+        self._pulses = 0  # of D7 that the stream has not told yet
         self.commands: list[str] = []
         self._thread = threading.Thread(target=self._serve, daemon=True)
 
@@ -61,6 +67,10 @@ class SimulatedLpm01a:
         for descriptor in (self._controller, self._terminal):
             if descriptor >= 0:
                 os.close(descriptor)
+
+    def pulse(self) -> None:
+        """D7 falls now: an event of the acquisition under way."""
+        self._pulses += 1
 
     def _serve(self) -> None:
         try:
@@ -107,10 +117,22 @@ class SimulatedLpm01a:
                 lines = [lines[-1][:3]]
             if fault == "torn" and number == 50:
                 lines = [lines[-1][:4] + lines[-1]]
-            if self._next_command(0.0) == "stop":
+            if self._was_stopped():
                 break
             self._send(*lines)
-        self._send("summary beg", "Acquisition completed", "summary end", "end")
+        self._send("end", "summary beg", "summary end", "Acquisition completed")
+
+    def _was_stopped(self) -> bool:
+        """Answer a command that comes amid the data."""
+        command = self._next_command(0.0)
+        if command is None:
+            return self._ended.is_set()
+        self.commands.append(command)
+        if command == "start":
+            self._send("error start", "Error detail: acquisition under way")
+        elif command != "stop":
+            self._answer(command)
+        return command == "stop"
 
     def _spoilt(self, fault: Fault | None, number: int) -> bool:
         """Whether the stream ends here, in its midst."""
@@ -129,18 +151,38 @@ class SimulatedLpm01a:
     def _data(self) -> Iterator[list[str]]:
         """The lines of each sample: edges within it come before it."""
         period_s = 1 / _number(self._settings["freq"])
-        count = round(_number(self._settings["acqtime"]) / period_s)
-        energies_j = self._board.mean_currents_a(0.0, period_s, count) * self._board.voltage_v * period_s
-        edges_s = list(self._board.timeline.edges_s)
-        for number in range(count):
+        duration_s = _number(self._settings["acqtime"])
+        edges_s, events = list(self._board.timeline.edges_s), 0
+        self._pulses = 0
+        for number, energy_j in enumerate(self._energies_j(period_s, duration_s)):
             lines = []
-            if number and number % _STAMP_EVERY == 0:
-                milliseconds = round(number * period_s * 1000)
+            milliseconds = round(number * period_s * 1000)
+            if number and milliseconds % _STAMP_MS == 0 and (number - 1) * period_s * 1000 < milliseconds - 0.5:
                 lines.append(f"TimeStamp: {milliseconds // 1000:03d}s {milliseconds % 1000:03d}ms, buff 02%")
             while edges_s and edges_s[0] <= (number + 0.5) * period_s:
                 edges_s.pop(0)
-                lines.append(f"event {len(self._board.timeline.edges_s) - len(edges_s)} ris")
-            yield [*lines, _sample(float(energies_j[number]))]
+                self._pulses += 1
+            while self._pulses:
+                self._pulses -= 1
+                events += 1
+                lines.append(f"event {events} ris")
+            yield [*lines, _sample(energy_j)]
+
+    def _energies_j(self, period_s: float, duration_s: float) -> Iterator[float]:
+        """Of each sample; those of an endless acquisition when their time has come."""
+        to_joules = self._board.voltage_v * period_s
+        if duration_s not in (0.0, float("inf")):
+            currents_a = self._board.mean_currents_a(0.0, period_s, round(duration_s / period_s))
+            yield from map(float, currents_a * to_joules)
+            return
+        begin_s, done = time.monotonic(), 0
+        while not self._ended.is_set():
+            due = int((time.monotonic() - begin_s) / period_s) - done
+            if due > 0:
+                currents_a = self._board.mean_currents_a(done * period_s, period_s, due)
+                yield from map(float, currents_a * to_joules)
+                done += due
+            time.sleep(_STEP_S)
 
     def _send(self, *lines: str) -> None:
         data = "".join(f"{line}\r\n" for line in lines).encode("ascii")

@@ -159,6 +159,15 @@ def with_nan(current_a):
     return current_a
 
 
+def fails(_):
+    raise OSError("the device is gone")
+
+
+def stays_silent(current_a):
+    time.sleep(0.5)
+    return current_a
+
+
 def without_one(numbers):
     return numbers[numbers != 5000]
 
@@ -172,7 +181,16 @@ def without_one(numbers):
             1e-5,
             "lost samples, 15991 came, needed 16000",
         ),
+        (lambda: Joulescope(package=StandInJoulescope(lambda a: a * 20)), 1e-5, "over-range, .* beyond 3 A"),
+        (lambda: Joulescope(package=StandInJoulescope(fails)), 1e-5, r"reading failed \(the device is gone\)"),
+        (lambda: Joulescope(package=StandInJoulescope(stays_silent), margin_s=0.1), 1e-5, "the trigger did not come"),
         (lambda: Ppk2("p", voltage_v=3.3, package=StandInPpk2(words=without_one)), 1e-5, "lost samples after number"),
+        (lambda: Ppk2("p", voltage_v=3.3, package=StandInPpk2(words=fails)), 1e-5, r"reading failed \(the device is"),
+        (
+            lambda: Ppk2("p", voltage_v=3.3, margin_s=0.1, package=StandInPpk2(words=lambda numbers: numbers[:0])),
+            1e-5,
+            "the trigger did not come, or it fell silent",
+        ),
         (lambda: Ppk2("p", voltage_v=3.3, package=StandInPpk2(samples=lambda a: a[1:])), 1e-5, "lost samples, .* came"),
         (
             lambda: Ppk2("p", voltage_v=3.3, package=StandInPpk2(samples=lambda a: [2e6] * len(a))),
