@@ -30,6 +30,8 @@ _EXTREME_ZERO_POINTS = (-128, -127, 0, 126, 127)
 # largest scale still comes back to it by less than 2^30, as far as a multiplier shifts to the left.
 _SCALES = (4e-9, 1e9)
 _SMALLEST_SOFTMAX = 2.0**-25  # the runtime refuses an input scale below 2^-26
+# Of an input: from 2^31 * 128 * 3 / 2^15 on the runtime shifts an int by 31 bits and more, which means nothing in C.
+_LARGEST_HARD_SWISH = 2e7
 _LARGEST_OUTPUT = 8000.0  # that the firmware can print
 _FINER = (5, 7, 13)  # an output scale smaller by these powers of two: left shifts, none, and mixtures
 
@@ -139,14 +141,14 @@ class NetworkGrower:
         """Squeeze and excitation: the mean of each channel, through a curve, times the map."""
         x = self._source()
         squeezed = self._in_range(self.builder.mean(x, (1, 2), keep=True))
-        kind = ("LOGISTIC", "HARD_SWISH", "RELU")[self._between(0, 3)]
+        kind = self._curve(("LOGISTIC", "HARD_SWISH", "RELU"), squeezed)
         return self._in_range(
             self.builder.elementwise("MUL", x, self.builder.unary(kind, squeezed), ActivationOptions())
         )
 
     def _unary(self) -> int:
         x = self._source()
-        kind = ("RELU", "RELU6", "LOGISTIC", "HARD_SWISH", "QUANTIZE")[self._between(0, 5)]
+        kind = self._curve(("RELU", "RELU6", "LOGISTIC", "HARD_SWISH", "QUANTIZE"), x)
         result = self.builder.unary(kind, x)
         if kind == "RELU6":  # the runtime clamps on the input's grid and does not rescale
             grid = self.builder.tensors[x].quantisation
@@ -156,6 +158,11 @@ class NetworkGrower:
             self.builder.set_grid(result, self._scale(x) * factor, self._between(-128, 128))
             self._in_range(result)
         return result
+
+    def _curve(self, kinds: tuple[str, ...], x: int) -> str:
+        """One of them that the runtime defines for the scale of `x`."""
+        kind = kinds[self._between(0, len(kinds))]
+        return "RELU" if kind == "HARD_SWISH" and self._scale(x) > _LARGEST_HARD_SWISH else kind
 
     def _concatenate(self) -> int | None:
         x = self._source()
