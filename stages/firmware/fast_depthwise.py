@@ -12,6 +12,7 @@ from stages.firmware.assembly.depthwise import (
     DepthwiseShape,
     column_words,
     depthwise_function,
+    is_possible,
     record_words,
 )
 from stages.firmware.assembly.elementwise import INTERLEAVE_NAME, INTERLEAVED_CHANNELS, interleave_function
@@ -63,6 +64,8 @@ def depthwise_call(
     shapes = _shapes(op, weights.shape, asked or result.shape[1:2], result.shape[2], lines, ends, stored)
     names = [[shape.name if shape else "0" for shape in row] for row in shapes]
     used = [shape for row in shapes for shape in row if shape]
+    if not all(is_possible(shape) for shape in used):
+        return None
     arrays, members, stored_bytes = (
         _packed(name, weights, packed) if packed else _recorded(name, weights, scaling, outputs // channels)
     )
@@ -136,17 +139,16 @@ def _shapes(
     assert isinstance(op.options, ConvOptions)
     vertical, horizontal = op.options.stride
     rows = {1: vertical == 2 or any(h % 2 == 1 for h in heights), 2: vertical == 1 and max(heights) > 1}
-    in_twos = width > 1 and lines <= MOST_LINES_OF_TWO_COLUMNS
-    columns = {1: (width % 2 == 1 and stored == "fast") or not in_twos, 2: in_twos}
-    return tuple(
-        tuple(
-            DepthwiseShape(window[1], window[2], r, c, horizontal, op.options.depth_multiplier, *ends)
-            if rows[r] and columns[c]
-            else None
-            for c in (1, 2)
-        )
-        for r in (1, 2)
+    step = op.options.depth_multiplier
+
+    def shape(r: int, c: int) -> DepthwiseShape:
+        return DepthwiseShape(window[1], window[2], r, c, horizontal, step, *ends)
+
+    in_twos = (
+        width > 1 and lines <= MOST_LINES_OF_TWO_COLUMNS and all(is_possible(shape(r, 2)) for r in rows if rows[r])
     )
+    columns = {1: (width % 2 == 1 and stored == "fast") or not in_twos, 2: in_twos}
+    return tuple(tuple(shape(r, c) if rows[r] and columns[c] else None for c in (1, 2)) for r in (1, 2))
 
 
 def packed_records(scaling: Scaling, weights: np.ndarray, multiples: int) -> np.ndarray:

@@ -28,7 +28,7 @@ from stages.firmware.assembly.instructions import (
     store_byte,
     store_byte_at,
 )
-from stages.firmware.assembly.schedule import fitted
+from stages.firmware.assembly.schedule import Fit, fitted
 
 MOST_LINES = 4  # pointers that there are registers for: windows of up to 8 rows, one row of outputs, or 7, two rows
 MOST_LINES_OF_TWO_COLUMNS = 3  # with four, two columns of outputs would run out of registers
@@ -74,24 +74,40 @@ def record_words(height: int, width: int, some_unshifted: bool) -> int:
     return width * column_words(height) + (5 if some_unshifted else 3)
 
 
+def is_possible(shape: DepthwiseShape) -> bool:
+    """Whether there are registers enough; wide windows at wide strides with limits of their own may lack some."""
+    return shape.lines <= MOST_LINES and _loop(shape) is not None
+
+
+def _lines(shape: DepthwiseShape) -> list[str]:
+    """In the loop r0 is the record, r1 the output, r2 and on the lines."""
+    return [f"r{2 + line}" for line in range(shape.lines)]
+
+
 @cache
-def depthwise_function(shape: DepthwiseShape) -> str:
-    """void name(const int32_t *const *lines, int8_t *y, const struct fast_depthwise_walk *walk)"""
-    assert shape.lines <= MOST_LINES
-    body = [f"@ {shape.height}x{shape.width} depthwise, {shape.rows}x{shape.columns} outputs, every channel"]
-    body += function_start(shape.name)
-    # From here on r0 is the record, r1 the output, r2 and on the lines.
-    lines = [f"r{2 + line}" for line in range(shape.lines)]
-    body += [f"    sub sp, #{_FRAME_BYTES}", "    ldmia r2, {r3-r11}", "    stmia sp, {r3-r11}"]
-    body += [f"    ldr {line}, [r0, #{4 * number}]" for number, line in enumerate(lines)]
-    body += [f"    ldr r0, [sp, #{_RECORDS}]", "    .p2align 3", "1:"]
+def _loop(shape: DepthwiseShape) -> Fit | None:
+    """The fastest way through the products, if one fits the registers."""
+    lines = _lines(shape)
     free = [*(f"r{n}" for n in range(2 + shape.lines, 13)), "lr"]
     rest = [*_stores(shape), load("pitch", "sp", _PITCH), *(add(line, line, "pitch") for line in lines)]
     rest += [*add_constant("r1", "r1", shape.step)]
     rest += [*add_constant("r0", "r0", 4 * record_words(shape.height, shape.width, shape.some_unshifted))]
     rest += [load("end", "sp", _END), compare("r0", "end")]
     fits = (fitted([*_products(shape, lines, order), *rest], free, {}) for order in _orders(shape))
-    best = min((fit for fit in fits if fit), key=lambda fit: fit.cycles)
+    return min((fit for fit in fits if fit), key=lambda fit: fit.cycles, default=None)
+
+
+@cache
+def depthwise_function(shape: DepthwiseShape) -> str:
+    """void name(const int32_t *const *lines, int8_t *y, const struct fast_depthwise_walk *walk)"""
+    best = _loop(shape)
+    assert best is not None, f"{shape}: too few registers; ask `is_possible` first"
+    body = [f"@ {shape.height}x{shape.width} depthwise, {shape.rows}x{shape.columns} outputs, every channel"]
+    body += function_start(shape.name)
+    lines = _lines(shape)
+    body += [f"    sub sp, #{_FRAME_BYTES}", "    ldmia r2, {r3-r11}", "    stmia sp, {r3-r11}"]
+    body += [f"    ldr {line}, [r0, #{4 * number}]" for number, line in enumerate(lines)]
+    body += [f"    ldr r0, [sp, #{_RECORDS}]", "    .p2align 3", "1:"]
     body += [f"    {one}" for one in best.code]
     body += ["    bne.w 1b", f"    ldr r12, [sp, #{_NEXT_COLUMN}]", f"    ldr lr, [sp, #{_NEXT_OUTPUT}]"]
     body += [f"    ldr r0, [sp, #{_RECORDS}]", *(f"    add {line}, r12" for line in lines), "    add r1, lr"]

@@ -9,12 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from stages.firmware.assembly.depthwise import DepthwiseShape, is_possible
 from stages.firmware.assembly.instructions import load, move, multiply
 from stages.firmware.assembly.schedule import scheduled
 from stages.firmware.fast_dot import Weights
 from stages.firmware.model_source import CompiledModel, compile_model
 from stages.graph.graph import ActivationOptions, ConvOptions, Graph, PoolOptions, Quantisation
 from tests.stages.firmware.host_models import build_host_models, tflm_outputs
+from tests.stages.firmware.random_networks import random_network
 from tests.stages.firmware.twin_models import twin_outputs
 from tests.stages.graph.int8_graphs import Int8Builder, random_inputs, residual_network
 
@@ -174,6 +176,17 @@ def test_fast_kernels_on_the_twin_give_the_bits_of_tflm(weights: Weights, tmp_pa
         small = kernel.replace("fast", "small") if weights == "small" else kernel
         assert sum(one in (kernel, small) for one in chosen) >= 0.8 * len(chosen)
         assert small in chosen or kind == "depthwise"
+
+
+def test_a_depthwise_window_without_registers_for_two_columns_takes_one(tmp_path: Path) -> None:
+    in_twos = DepthwiseShape(4, 4, 2, 2, 3, 1, lowest=-42, highest=-18, some_unshifted=False)
+    assert not is_possible(in_twos)
+    assert is_possible(replace(in_twos, columns=1))
+    model = _compiled(random_network(196))
+    assert model.calls[0].kernel == "fast_depthwise"
+    inputs = random_inputs(model.graph, count=2, seed=5)
+    (outputs,) = twin_outputs([model], [inputs], tmp_path)
+    np.testing.assert_array_equal(outputs, tflm_outputs(model.graph, inputs))
 
 
 def _compiled(graph: Graph, weights: Weights = "fast") -> CompiledModel:
