@@ -1,10 +1,10 @@
 """Every small layer, traced: the distance between input and output is what the kernel's loads and stores need, exactly.
 
-python -m tests.benchmarks.every_access_order [--most N]
+python -m tests.benchmarks.every_access_order [--chains] [--most N]
 
 Convolutions, depthwise convolutions and pools with every height to 6, width to 3, window to 3x2, stride to 3x2 and both
-paddings, on one to five channels; pointwise layers of every size to 9 pixels and 9 channels. Each on the portable, the
-fast and the small kernel. A layer that differs ends the run.
+from tests.stages.firmware.access_trace import layer_of_chain
+from tests.stages.firmware.test_access_order import check, check_chains, every_way
 """
 
 from __future__ import annotations
@@ -17,10 +17,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from stages.graph.graph import ConvOptions, Graph, PoolOptions
-from tests.stages.firmware.test_access_order import check, every_way
+from tests.stages.firmware.access_trace import layer_of, layer_of_chain
+from tests.stages.firmware.test_access_order import check, check_chains
 from tests.stages.graph.int8_graphs import Int8Builder
 
 _CHUNK = 400  # layers in a program
+_PAIRED = (  # kind, window, stride
+    *(("conv", 1, 1), ("conv", 3, 1), ("conv", 3, 2), ("depthwise", 3, 1), ("depthwise", 3, 2)),
+    *(("pool", 2, 2), ("pool", 3, 1)),
+)
 
 
 def graphs() -> Iterator[Graph]:
@@ -50,21 +55,37 @@ def graphs() -> Iterator[Graph]:
         yield builder.graph(builder.depthwise(builder.input(height, width, channels), (3, 3), options))
 
 
-def main() -> None:
-    arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--most", type=int)
-    layers = (layer for graph in graphs() for layer in every_way([graph]))
-    layers = itertools.islice(layers, arguments.parse_args().most)
-    seen: dict[str, int] = {}
+def pairs() -> Iterator[Graph]:
+    for height, padding, *both in itertools.product(range(3, 8), ("same", "valid"), _PAIRED, _PAIRED):
+        builder = Int8Builder(height)
+        x = builder.input(height, 5, 4)
+        for kind, window, stride in both:
+            options = ConvOptions(stride=(stride, stride), padding=padding)
+            if min(builder.tensors[x].shape[1:3]) < window and padding == "valid":
+                break
+            if kind == "conv":
+                x = builder.conv(x, 5, (window, window), options)
+            elif kind == "depthwise":
+                x = builder.depthwise(x, (window, window), options)
+            else:
+                size = tuple(min(window, side) for side in builder.tensors[x].shape[1:3])
+                x = builder.pool("MAX_POOL_2D", x, PoolOptions(size, (stride, stride), padding))
+        if len(builder.ops) == 2 and all(builder.tensors[op.outputs[0]].shape[2] > 1 for op in builder.ops):
+            yield builder.graph(x)
+
+
+def every_chain(most: int | None) -> None:
+    made = itertools.product(pairs(), (None, "fast", "small"), (1, 2, 3))
+    layers = itertools.islice((layer_of_chain(graph, weights, band) for graph, weights, band in made), most)
+    count = close = 0
     while chunk := list(itertools.islice(layers, _CHUNK)):
         with tempfile.TemporaryDirectory() as folder:
-            for kernel, count in check(chunk, Path(folder)).items():
-                seen[kernel] = seen.get(kernel, 0) + count
-        sys.stderr.write(f"{sum(seen.values())} layers\n")
-    for kernel, count in sorted(seen.items()):
-        sys.stdout.write(f"{kernel:<20}{count:>8}\n")
-    sys.stdout.write(f"{'all exact':<20}{sum(seen.values()):>8}\n")
+            close += check_chains(chunk, Path(folder))
+        count += len(chunk)
+        sys.stderr.write(f"{count} chains\n")
+    sys.stdout.write(f"{'chains':<20}{count:>8}\n{'at the last byte':<20}{close:>8}\n")
 
 
-if __name__ == "__main__":
-    main()
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--most", type=int)
