@@ -3,8 +3,7 @@
     python -m tests.benchmarks.random_networks --count 1000 [--first 0] [--chains]
 
 Each network is built with fast, small or portable kernels in turn; with --chains, layers run in turns and outputs lie
-over inputs wherever they can. Exit code 1 and the operators at fault if any bit of
-any layer differs.
+over inputs wherever they can. Exit code 1 and the operators at fault if any bit of any layer differs.
 """
 
 from __future__ import annotations
@@ -35,8 +34,13 @@ def main() -> int:
         grown = {seed: (random_column if given.chains and seed % 2 else random_network)(seed) for seed in seeds}
         networks = [(f"seed {seed}", graph, KERNELS[seed % len(KERNELS)]) for seed, graph in grown.items()]
         with tempfile.TemporaryDirectory() as folder:
-            chains = [random_chains(n[1], n[2], seed) for n, seed in zip(networks, seeds, strict=True)]
-            compare_on_twin(networks, Path(folder), found, chains=chains if given.chains else None)
+            chains = None
+            if given.chains:
+                chains = [
+                    random_chains(graph, weights, seed)
+                    for seed, (_, graph, weights) in zip(seeds, networks, strict=True)
+                ]
+            compare_on_twin(networks, Path(folder), found, chains=chains)
         sys.stderr.write(f"{found.networks} networks, {len(found.wrong)} wrong, {time.monotonic() - start:.0f} s\n")
     for line in found.wrong:
         sys.stdout.write(f"wrong: {line}\n")
