@@ -6,7 +6,7 @@ arena plan in the file, the runtime's outputs stay the same and it needs exactly
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,7 +14,8 @@ from pipeline.errors import StageError
 from stages.graph.arena_layout import ArenaLayout, arena_layout
 from stages.graph.graph import Graph
 from stages.graph.int8_reference import run_graph
-from stages.graph.op_order import peak_of_order, smallest_peak_order
+from stages.graph.op_order import OrderProblem, peak_of_order
+from stages.graph.packable_order import packable_order
 from stages.graph.resources import resources
 from stages.graph.tflite_reader import read_tflite
 from stages.graph.tflite_writer import write_tflite
@@ -76,8 +77,9 @@ class PlanRecord:
 
 def planned_model(graph: Graph, description: str) -> PlannedModel:
     """The graph in the order of least peak memory, laid out and written."""
-    best = smallest_peak_order(graph)
-    ordered = replace(graph, ops=tuple(graph.ops[number] for number in best.order))
+    problem = OrderProblem(graph)
+    best = packable_order(problem, problem.solve())
+    ordered = graph.in_order(best.order)
     layout = arena_layout(ordered)
     content = write_tflite(ordered, description, layout.offsets)
     return PlannedModel(ordered, layout, content, description, best.order, best.proven_optimal)

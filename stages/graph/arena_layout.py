@@ -6,8 +6,8 @@ to the last op that reads it (outputs: to the end). Offsets and sizes are multip
 Micro wants them.
 
 Finding the lowest arena is two-dimensional packing with fixed times (NP-hard). Until the lower bound (the largest sum
-of places alive at once) is met: greedy orders; a short search at the bound itself, then CP-SAT there (see
-`packing_solver`); rounds in which what sticks out at the top is put earlier; CP-SAT once more, for the lowest. Our
+of places alive at once) is met: greedy orders; CP-SAT at the bound itself (see `packing_solver`), then a short search
+of our own there; rounds in which what sticks out at the top is put earlier; CP-SAT once more, for the lowest. Our
 search need only place them in order of rising offset, each directly on top of those already there that live at the
 same time: sinking the places of any packing, lowest first, gives one of that form which is no higher. It ends after a
 fixed number of nodes, so that the result depends on the graph alone.
@@ -30,7 +30,7 @@ from dataclasses import dataclass, replace
 
 from stages.graph.buffers import Buffers, activation_bytes, buffers_of
 from stages.graph.graph import Graph
-from stages.graph.packing_solver import lowest_packing, packing_at
+from stages.graph.packing_solver import AT_BOUND_EFFORT, lowest_packing, packing_at
 
 ALIGNMENT = 16
 _MOST_NODES = 200_000  # a few seconds; networks of up to some 30 ops need far fewer
@@ -85,8 +85,7 @@ class ArenaLayout:
 
 def arena_layout(graph: Graph, most_nodes: int = _MOST_NODES, distances: Distances | None = None) -> ArenaLayout:
     """Offsets for the ops in the order in which they stand in `graph`; with `distances`, inputs and outputs overlap."""
-    first, second = arena_places(graph), arena_places(graph, prefers_last=True)
-    candidates = [first] if [p.tensors for p in first] == [p.tensors for p in second] else [first, second]
+    candidates = _candidates(graph)
     if distances:
         overlapping = arena_places(graph, distances=distances)
         live = live_bytes(overlapping, len(graph.ops))
@@ -96,13 +95,34 @@ def arena_layout(graph: Graph, most_nodes: int = _MOST_NODES, distances: Distanc
             if _height(plain, offsets) < _height(places, found):
                 places, found, proven = plain, offsets, False
     else:
-        live = live_bytes(first, len(graph.ops))
+        live = live_bytes(candidates[0], len(graph.ops))
         places, found, proven = _packed(candidates, max(live), most_nodes)
     offsets = [-1] * len(graph.tensors)
     for place, offset in zip(places, found, strict=True):
         for tensor in place.tensors:
             offsets[tensor] = offset
     return ArenaLayout(tuple(offsets), _height(places, found), max(live), proven, tuple(live))
+
+
+def lower_bound_bytes(graph: Graph) -> int:
+    """No layout of this order can be smaller."""
+    return max(live_bytes(arena_places(graph), len(graph.ops)))
+
+
+def fits_in(graph: Graph, arena_bytes: int, effort: float) -> bool:
+    """Whether a layout no larger than that is found with so much of CP-SAT's own time; `arena_layout` finds it, too."""
+    candidates = _candidates(graph)
+    if any(_height(places, _greedy(places)) <= arena_bytes for places in candidates):
+        return True
+    if len(candidates[0]) > _MOST_PLACES:
+        return False
+    return any(packing_at(places, arena_bytes, ALIGNMENT, effort) is not None for places in candidates)
+
+
+def _candidates(graph: Graph) -> list[list[Place]]:
+    """The places with ops in place on their first operand, and on their last where that differs."""
+    first, second = arena_places(graph), arena_places(graph, prefers_last=True)
+    return [first] if [p.tensors for p in first] == [p.tensors for p in second] else [first, second]
 
 
 def live_bytes(places: Sequence[Place], ops: int) -> list[int]:
@@ -121,7 +141,7 @@ def live_bytes(places: Sequence[Place], ops: int) -> list[int]:
 def _packed(candidates: list[list[Place]], floor: int, most_nodes: int) -> tuple[list[Place], list[int], bool]:
     """The lowest packing of one of the candidates, each means tried until the lower bound is met."""
     packed = [(places, _greedy(places)) for places in candidates]
-    means = (_at_floor, _solved_at_floor, _improved) if len(candidates[0]) <= _MOST_PLACES else (_improved,)
+    means = (_solved_at_floor, _at_floor, _improved) if len(candidates[0]) <= _MOST_PLACES else (_improved,)
     places, found = min(packed, key=lambda pair: _height(*pair))
     if _height(places, found) == floor:
         return places, found, True
@@ -250,7 +270,7 @@ def _at_floor(places: Sequence[Place], start: list[int], floor: int, most_nodes:
 
 
 def _solved_at_floor(places: Sequence[Place], start: list[int], floor: int, _most_nodes: int) -> list[int]:
-    return packing_at(places, floor, ALIGNMENT) or start
+    return packing_at(places, floor, ALIGNMENT, AT_BOUND_EFFORT) or start
 
 
 def _improved(places: Sequence[Place], start: list[int], floor: int, _most_nodes: int) -> list[int]:

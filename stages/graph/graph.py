@@ -8,8 +8,8 @@ ReLU fused. A graph made from a torch network holds float32 tensors, one read fr
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -124,6 +124,10 @@ class Graph:
     def activations_of(self, op: Op) -> Iterator[int]:
         """The inputs of `op` that are computed, not constant."""
         return (index for index in op.inputs if index >= 0 and self.tensors[index].data is None)
+
+    def in_order(self, order: Sequence[int]) -> Graph:
+        """The same graph with its ops in another order."""
+        return replace(self, ops=tuple(self.ops[number] for number in order))
 
     def constants_of(self, op: Op) -> Iterator[int]:
         """The inputs of `op` that are stored: weights, biases, shapes."""

@@ -19,6 +19,7 @@ from stages.graph.float_edges import FloatEdge, StrippedGraph, require_int8, str
 from stages.graph.graph import Graph, Op
 from stages.graph.op_order import OpOrder, OrderProblem
 from stages.graph.overlap import OverlapProblem
+from stages.graph.packable_order import packable_order
 from stages.graph.resources import resources
 from stages.graph.tflite_reader import read_tflite
 from stages.graph.timeline import timeline
@@ -59,7 +60,7 @@ class Inspection:
     @property
     def best_graph(self) -> Graph:
         """The graph in the best order."""
-        return replace(self.graph, ops=tuple(self.graph.ops[number] for number in self.best.order))
+        return self.graph.in_order(self.best.order)
 
 
 def inspect(model: Path, picture: Path | None) -> Answer:
@@ -81,8 +82,8 @@ def inspected(graph: Graph) -> Inspection:
     require_int8(graph)
     problem = OrderProblem(graph)
     stored_order = range(len(graph.ops))
-    best = problem.solve()
-    layout = arena_layout(replace(graph, ops=tuple(graph.ops[number] for number in best.order)))
+    best = packable_order(problem, problem.solve())
+    layout = arena_layout(graph.in_order(best.order))
     used = [resources(_alone(graph, op)) for op in graph.ops]
     position = {number: place for place, number in enumerate(best.order)}
     live, best_live = problem.live_bytes(stored_order), problem.live_bytes(best.order)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,10 @@ from pipeline.stage import Answer, fsync_file
 from stages.graph import planned_file
 from stages.graph.float_edges import FloatEdge, StrippedGraph, require_int8
 from stages.graph.graph import Graph
-from stages.graph.op_order import OpOrder, peak_of_order, smallest_peak_order
+from stages.graph.op_order import OpOrder, OrderProblem
+from stages.graph.packable_order import packable_order
 from stages.graph.tflite_reader import load_named, read_offline_offsets, read_tflite
-from stages.graph.tflm_plan import RuntimePlan, runtime_plan
+from stages.graph.tflm_plan import RuntimePlan, runtime_plan, with_scratch
 from stages.graph.tflm_process import TflmRun, run_isolated
 
 _SAMPLES = 20  # a wrong place in the arena shows on nearly every input
@@ -71,25 +72,26 @@ def optimised(content: bytes, samples: int, planner: Callable[[Graph], RuntimePl
     inputs = _random_inputs(graph, samples)
     outer = [x if edge is None else _floats(x, edge) for x, edge in zip(inputs, edges.inputs, strict=True)]
     before, plan_was_wrong = _as_it_was(content, read_tflite(content), outer)
-    best, stored = smallest_peak_order(graph), tuple(range(len(graph.ops)))
+    problem, stored = OrderProblem(graph), tuple(range(len(graph.ops)))
+    best = packable_order(problem, problem.solve(), with_scratch)
     orders = [stored, best.order] if planned_file.may_reorder(planned_file.unpack(inner)) else [stored]
-    plans = {order: planner(_ordered(graph, order)) for order in orders}
+    plans = {order: planner(graph.in_order(order)) for order in orders}
     order = min(orders, key=lambda candidate: plans[candidate].head_bytes)
     plan = plans[order]
     keeps_own_plan = plan.head_bytes > before.head_bytes and not edges.has_edges
     if keeps_own_plan:
         order = stored
     new = _rewritten(inner, order, None if keeps_own_plan else plan, drops_plan=plan_was_wrong)
-    after = run_isolated(new, _ordered(graph, order), inputs)
+    after = run_isolated(new, graph.in_order(order), inputs)
     _verify_outputs(edges, before, after)
     _verify_arena(before.head_bytes if keeps_own_plan else plan.head_bytes, before, after)
     return Optimised(
         content=new,
-        graph=_ordered(graph, order),
+        graph=graph.in_order(order),
         edges=edges,
         order=order,
         best_order=best,
-        peak_bytes_stored=round(peak_of_order(graph, stored).peak_bytes),
+        peak_bytes_stored=round(problem.measure(stored).peak_bytes),
         plan=plan,
         keeps_own_plan=keeps_own_plan,
         plan_was_wrong=plan_was_wrong,
@@ -108,10 +110,6 @@ def _as_it_was(content: bytes, graph: Graph, inputs: list[np.ndarray]) -> tuple[
     unplanned = run_isolated(planned_file.pack(tree), graph, inputs)
     is_right = all(np.array_equal(*pair) for pair in zip(found.outputs, unplanned.outputs, strict=True))
     return (found, False) if is_right else (unplanned, True)
-
-
-def _ordered(graph: Graph, order: tuple[int, ...]) -> Graph:
-    return replace(graph, ops=tuple(graph.ops[number] for number in order))
 
 
 def _rewritten(content: bytes, order: tuple[int, ...], plan: RuntimePlan | None, *, drops_plan: bool) -> bytes:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 # In the solver's own time, some fifteen times as fast as the clock's.
-_AT_LIMIT = 0.05  # what it can solve, it mostly solves in a quarter of that
+AT_BOUND_EFFORT = 0.02  # what it can solve, it mostly solves in a tenth of that
 _LOWEST_LIMIT = 0.1
 
 
@@ -30,9 +30,9 @@ class Box(Protocol):
     def follows(self) -> tuple[tuple[int, int], ...]: ...
 
 
-def packing_at(boxes: Sequence[Box], height: int, unit: int) -> list[int] | None:
+def packing_at(boxes: Sequence[Box], height: int, unit: int, effort: float) -> list[int] | None:
     """Offsets of a packing no higher than `height`; None: none found in time."""
-    found = _solved(boxes, height, height, unit, _AT_LIMIT)
+    found = _solved(boxes, height, height, unit, effort)
     return None if found is None else found[0]
 
 

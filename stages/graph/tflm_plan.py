@@ -25,7 +25,7 @@ class RuntimePlan:
 
 def runtime_plan(graph: Graph) -> RuntimePlan:
     """The best layout for the runtime, for the ops in the order in which they stand."""
-    layout = arena_layout(_with_scratch(graph))
+    layout = arena_layout(with_scratch(graph))
     offsets = layout.offsets[: len(graph.tensors)]
     return RuntimePlan(offsets, runtime_head_bytes(graph, offsets), layout)
 
@@ -35,7 +35,7 @@ def scratch_bytes(graph: Graph) -> list[int]:
     return [4 * graph.tensors[op.outputs[0]].elements if op.kind == "MEAN" else 0 for op in graph.ops]
 
 
-def _with_scratch(graph: Graph) -> Graph:
+def with_scratch(graph: Graph) -> Graph:
     """The graph with scratch buffers as further outputs that nobody reads."""
     tensors, ops = list(graph.tensors), []
     for op, size in zip(graph.ops, scratch_bytes(graph), strict=True):

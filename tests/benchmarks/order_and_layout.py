@@ -10,7 +10,7 @@ import csv
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import astuple, dataclass, fields, replace
+from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 
 import yaml
@@ -19,6 +19,7 @@ from stages.graph.arena_layout import arena_layout
 from stages.graph.from_torch import graph_from_torch
 from stages.graph.graph import Graph
 from stages.graph.op_order import OrderProblem
+from stages.graph.packable_order import packable_order
 from stages.graph.resources import resources
 from stages.graph.tflite_reader import read_tflite
 from stages.graph.tflite_writer import write_tflite
@@ -70,8 +71,8 @@ def measured(name: str, graph: Graph) -> Row:
     best = problem.solve()
     first_s = time.process_time() - started
     next_s = max(_seconds(problem.solve) for _ in range(REPEATS))
-    ordered = replace(graph, ops=tuple(graph.ops[number] for number in best.order))
     started = time.process_time()
+    ordered = graph.in_order(packable_order(problem, best).order)
     layout = arena_layout(ordered)
     layout_s = time.process_time() - started
     return Row(

@@ -208,3 +208,23 @@ def residual_network(seed: int) -> Graph:
     pooled = builder.pool("AVERAGE_POOL_2D", total, PoolOptions((5, 4), (5, 4)))
     logits = builder.fully_connected(builder.flatten(pooled), 5, ActivationOptions())
     return builder.graph(builder.softmax(logits))
+
+
+def random_graph(seed: int, ops: int) -> Graph:
+    """A random network of ops that only matter by what they read and write; ADD and RESHAPE among them."""
+    rng, grid = np.random.default_rng(seed), Quantisation((0.1,), (0,))
+    tensors = [Tensor("input", (1, int(rng.integers(1, 40)) * 8), "int8", grid)]
+    made: list[Op] = []
+    for number in range(ops):
+        first = int(rng.integers(max(0, len(tensors) - 4), len(tensors)))
+        kind = str(rng.choice(["CONV_2D", "CONV_2D", "ADD", "RESHAPE", "MUL", "RELU"]))
+        same = [i for i, t in enumerate(tensors) if t.shape == tensors[first].shape]
+        inputs = (first, int(rng.choice(same))) if kind in ("ADD", "MUL") else (first,)
+        shape = (1, int(rng.integers(1, 40)) * 8) if kind == "CONV_2D" else tensors[first].shape
+        made.append(
+            Op(kind, f"op{number}", inputs, (len(tensors),), ActivationOptions() if kind == "ADD" else NoOptions())
+        )
+        tensors.append(Tensor(f"t{number}", shape, "int8", grid))
+    read = {index for op in made for index in op.inputs}
+    outputs = tuple(i for i in range(1, len(tensors)) if i not in read)
+    return Graph(tuple(tensors), tuple(made), (0,), outputs)

@@ -25,29 +25,9 @@ from stages.graph.op_order import peak_of_order, smallest_peak_order
 from stages.graph.packing_solver import lowest_packing
 from stages.graph.tflite_writer import write_tflite
 from stages.graph.tflm import run_tflm
-from tests.stages.graph.int8_graphs import residual_network
+from tests.stages.graph.int8_graphs import random_graph, residual_network
 
 GRID = Quantisation((0.1,), (0,))
-
-
-def random_graph(seed: int, ops: int) -> Graph:
-    """A random network of ops that only matter by what they read and write; ADD and RESHAPE among them."""
-    rng = np.random.default_rng(seed)
-    tensors = [Tensor("input", (1, int(rng.integers(1, 40)) * 8), "int8", GRID)]
-    made: list[Op] = []
-    for number in range(ops):
-        first = int(rng.integers(max(0, len(tensors) - 4), len(tensors)))
-        kind = str(rng.choice(["CONV_2D", "CONV_2D", "ADD", "RESHAPE", "MUL", "RELU"]))
-        same = [i for i, t in enumerate(tensors) if t.shape == tensors[first].shape]
-        inputs = (first, int(rng.choice(same))) if kind in ("ADD", "MUL") else (first,)
-        shape = (1, int(rng.integers(1, 40)) * 8) if kind == "CONV_2D" else tensors[first].shape
-        made.append(
-            Op(kind, f"op{number}", inputs, (len(tensors),), ActivationOptions() if kind == "ADD" else NoOptions())
-        )
-        tensors.append(Tensor(f"t{number}", shape, "int8", GRID))
-    read = {index for op in made for index in op.inputs}
-    outputs = tuple(i for i in range(1, len(tensors)) if i not in read)
-    return Graph(tuple(tensors), tuple(made), (0,), outputs)
 
 
 def random_places(seed: int, count: int) -> list[Place]:
@@ -165,7 +145,7 @@ def test_a_reshaped_tensor_that_is_read_again_is_not_added_over() -> None:
 def test_the_best_order_of_a_residual_network_is_laid_out_without_loss() -> None:
     graph = residual_network(0)
     order = smallest_peak_order(graph)
-    layout = arena_layout(replace(graph, ops=tuple(graph.ops[i] for i in order.order)))
+    layout = arena_layout(graph.in_order(order.order))
     assert layout.proven_optimal
     assert layout.arena_bytes == layout.lower_bound_bytes
     assert order.peak_bytes <= layout.arena_bytes < order.peak_bytes + 3 * ALIGNMENT
@@ -192,7 +172,7 @@ def height_of(graph: Graph, offsets: tuple[int, ...]) -> int:
 def test_what_is_alive_together_never_overlaps(seed: int, ops: int) -> None:
     graph = random_graph(seed, ops)
     order = smallest_peak_order(graph).order
-    graph = replace(graph, ops=tuple(graph.ops[number] for number in order))
+    graph = graph.in_order(order)
     layout = arena_layout(graph, most_nodes=2000)
     assert height_of(graph, layout.offsets) == layout.arena_bytes >= layout.lower_bound_bytes == max(layout.live_bytes)
     simulated_contents_survive(graph, layout.offsets)

@@ -1,0 +1,71 @@
+"""The order that is laid out: as good as the best one, and packed without a gap where the best one is not."""
+
+from __future__ import annotations
+
+import random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stages.graph.arena_layout import arena_layout, fits_in, lower_bound_bytes
+from stages.graph.graph import Graph
+from stages.graph.op_order import OrderProblem
+from stages.graph.packable_order import _neighbour, packable_order
+from stages.graph.tflm_plan import runtime_plan, with_scratch
+from tests.benchmarks.stand_in import int8_stand_in
+from tests.benchmarks.wirings import random_wired
+from tests.stages.graph.int8_graphs import random_graph, residual_network
+
+
+def is_valid_order(graph: Graph, order: tuple[int, ...]) -> bool:
+    there = set(graph.inputs)
+    for op in graph.in_order(order).ops:
+        if not set(op.inputs) <= there:
+            return False
+        there |= set(op.outputs)
+    return sorted(order) == list(range(len(graph.ops)))
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(seed=st.integers(0, 10**6), ops=st.integers(1, 25))
+def test_it_has_the_smallest_peak_and_is_never_laid_out_worse(seed: int, ops: int) -> None:
+    problem = OrderProblem(random_graph(seed, ops))
+    best = problem.solve()
+    found = packable_order(problem, best)
+    assert is_valid_order(problem.graph, found.order)
+    assert problem.measure(found.order).peak_bytes == best.peak_bytes == found.peak_bytes
+    assert found.bottleneck == problem.measure(found.order).bottleneck
+    layouts = [arena_layout(problem.graph.in_order(order)).arena_bytes for order in (best.order, found.order)]
+    assert layouts[1] <= layouts[0]
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(seed=st.integers(0, 10**6), ops=st.integers(1, 25))
+def test_neighbours_are_valid_and_no_worse(seed: int, ops: int) -> None:
+    problem = OrderProblem(random_graph(seed, ops))
+    best = problem.solve()
+    for order in (_neighbour(problem, best, random.Random(number)) for number in range(3)):
+        assert is_valid_order(problem.graph, order)
+        assert problem.measure(order).peak_bytes <= best.peak_bytes
+
+
+def test_a_neighbour_is_taken_where_the_best_order_does_not_pack() -> None:
+    graph = int8_stand_in(random_wired(28))
+    problem = OrderProblem(graph)
+    best = problem.solve()
+    bound = lower_bound_bytes(graph.in_order(best.order))
+    assert not fits_in(graph.in_order(best.order), bound, 0.01)
+    found = packable_order(problem, best)
+    assert found.order != best.order
+    assert packable_order(problem, best) == found
+    layout = arena_layout(graph.in_order(found.order))
+    assert layout.proven_optimal
+    assert layout.arena_bytes == bound
+
+
+def test_scratch_buffers_count_where_they_are_asked_for() -> None:
+    problem = OrderProblem(residual_network(0))
+    best = problem.solve()
+    found = packable_order(problem, best, with_scratch)
+    assert found.order == best.order
+    assert runtime_plan(problem.graph.in_order(found.order)).layout.proven_optimal
