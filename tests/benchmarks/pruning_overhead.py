@@ -3,7 +3,8 @@
     python -m tests.benchmarks.pruning_overhead [--experiment kws_dscnn_s] [--threads 1] [--pairs 40]
 
 Two trainings of the same network on the same batches take turns, one with pruning and one without, so that a busy
-neighbour meets both; after every pair the widths are updated, and an update's time is spread over `update_every` steps.
+neighbour meets both; who goes first changes from pair to pair, and the median of the pairs' ratios counts. After every
+pair the widths are updated, and an update's time is spread over `update_every` steps.
 Then the budgets are met, the network is shrunk, and its steps take turns with those of the unpruned one. Medians of the
 time that passes, and of the time that the processor spends, which a busy neighbour moves less. Exit code 1 when
 training with pruning takes more than 1.08 of training without, or when the small network's steps are not faster by at
@@ -84,9 +85,11 @@ def main() -> int:
         plain, pruned = plain_run(task), fresh_run(task)
         pruning = pruned.pruning
         assert pruning is not None
+        turns = [("plain", plain), ("pruned", pruned)]
         for _ in range(WARM_UP + given.pairs):
-            times["plain"].append(span(lambda: train_step(task, plain, x, y)))
-            times["pruned"].append(span(lambda: train_step(task, pruned, x, y)))
+            for name, run in turns:
+                times[name].append(span(lambda run=run: train_step(task, run, x, y)))
+            turns.reverse()
             if not pruning.state.reached:  # an update of the masks alone costs less
                 times["update"].append(span(lambda: update_widths(task, pruned, pruning, 0.0)))
         while not pruning.state.reached:
@@ -111,7 +114,9 @@ def main() -> int:
     good = True
     for clock in ("wall_ms", "cpu_ms"):
         took = {name: getattr(value, clock) for name, value in middle.items()}
-        overhead = (took["pruned"] + took["update"] / config.update_every) / took["plain"]
+        pairs = zip(times["pruned"][WARM_UP:], times["plain"][WARM_UP:], strict=True)
+        masks = statistics.median(getattr(one, clock) / getattr(other, clock) for one, other in pairs)
+        overhead = masks + took["update"] / took["plain"] / config.update_every
         speed_up = took["beside"] / took["small"]
         lines.append(
             f"{clock.removesuffix('_ms')}: with / without pruning {overhead:.3f} (needed <= {MOST_OVERHEAD}); speed-up "
