@@ -30,7 +30,7 @@ from dataclasses import dataclass, replace
 
 from stages.graph.buffers import Buffers, activation_bytes, buffers_of
 from stages.graph.graph import Graph
-from stages.graph.packing_solver import AT_BOUND_EFFORT, lowest_packing, packing_at
+from stages.graph.packing_solver import AT_BOUND_EFFORT, SHORT_EFFORT, lowest_packing, packing_at
 
 ALIGNMENT = 16
 _MOST_NODES = 200_000  # a few seconds; networks of up to some 30 ops need far fewer
@@ -42,6 +42,9 @@ _ROUNDS = 150  # of improvement: fragmented packings gain in the first hundred, 
 # For (op, operand): by how many bytes the operand must begin behind the op's output at least, if this is its last use;
 # a negative number: it may begin before it. What is not listed must not overlap.
 Distances = Mapping[tuple[int, int], int]
+
+# (other place, x, y): a place must not begin within x bytes before the other's offset or within y behind it.
+Apart = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
@@ -109,14 +112,14 @@ def lower_bound_bytes(graph: Graph) -> int:
     return max(live_bytes(arena_places(graph), len(graph.ops)))
 
 
-def fits_in(graph: Graph, arena_bytes: int, effort: float) -> bool:
-    """Whether a layout no larger than that is found with so much of CP-SAT's own time; `arena_layout` finds it, too."""
+def fits_in(graph: Graph, arena_bytes: int) -> bool:
+    """Whether a layout no larger than that is found within a tenth of a second; `arena_layout` finds it, too."""
     candidates = _candidates(graph)
     if any(_height(places, _greedy(places)) <= arena_bytes for places in candidates):
         return True
     if len(candidates[0]) > _MOST_PLACES:
         return False
-    return any(packing_at(places, arena_bytes, ALIGNMENT, effort) is not None for places in candidates)
+    return any(packing_at(places, arena_bytes, ALIGNMENT, SHORT_EFFORT) is not None for places in candidates)
 
 
 def _candidates(graph: Graph) -> list[list[Place]]:
@@ -141,11 +144,11 @@ def live_bytes(places: Sequence[Place], ops: int) -> list[int]:
 def _packed(candidates: list[list[Place]], floor: int, most_nodes: int) -> tuple[list[Place], list[int], bool]:
     """The lowest packing of one of the candidates, each means tried until the lower bound is met."""
     packed = [(places, _greedy(places)) for places in candidates]
-    means = (_solved_at_floor, _at_floor, _improved) if len(candidates[0]) <= _MOST_PLACES else (_improved,)
+    exact = (_soon_at_floor, _solved_at_floor, _at_floor) if len(candidates[0]) <= _MOST_PLACES else ()
     places, found = min(packed, key=lambda pair: _height(*pair))
     if _height(places, found) == floor:
         return places, found, True
-    for improve in means:
+    for improve in (*exact, _improved):
         for number, (places, offsets) in enumerate(packed):
             found = improve(places, offsets, floor, most_nodes)
             if _height(places, found) == floor:
@@ -245,7 +248,8 @@ def _height(places: Sequence[Place], offsets: Sequence[int]) -> int:
 
 def _greedy(places: Sequence[Place]) -> list[int]:
     """The best of several orders, each place in the lowest gap that is free during its life."""
-    packings = [_first_fit(places, sorted(range(len(places)), key=key)) for key in _sort_keys(places)]
+    apart = _apart(places)
+    packings = [_first_fit(apart, sorted(range(len(places)), key=key)) for key in _sort_keys(places)]
     return min(packings, key=lambda offsets: _height(places, offsets))
 
 
@@ -269,6 +273,11 @@ def _at_floor(places: Sequence[Place], start: list[int], floor: int, most_nodes:
     return search.run()[0]
 
 
+def _soon_at_floor(places: Sequence[Place], start: list[int], floor: int, _most_nodes: int) -> list[int]:
+    """Short, so that both candidates have had a try before one of them takes long."""
+    return packing_at(places, floor, ALIGNMENT, SHORT_EFFORT) or start
+
+
 def _solved_at_floor(places: Sequence[Place], start: list[int], floor: int, _most_nodes: int) -> list[int]:
     return packing_at(places, floor, ALIGNMENT, AT_BOUND_EFFORT) or start
 
@@ -276,7 +285,7 @@ def _solved_at_floor(places: Sequence[Place], start: list[int], floor: int, _mos
 def _improved(places: Sequence[Place], start: list[int], floor: int, _most_nodes: int) -> list[int]:
     """Put what sticks out at the top earlier in the order, somewhere among those it meets, and pack again."""
     best, order = start, sorted(range(len(places)), key=lambda i: (start[i], i))
-    offsets, draw = start, random.Random(0)
+    offsets, apart, draw = start, _apart(places), random.Random(0)
     for _ in range(_ROUNDS):
         height = _height(places, offsets)
         top = [i for i in order if offsets[i] + places[i].size_bytes == height]
@@ -284,7 +293,7 @@ def _improved(places: Sequence[Place], start: list[int], floor: int, _most_nodes
         position = order.index(moved)
         order.remove(moved)
         order.insert(draw.randrange(position) if position else draw.randrange(len(order) + 1), moved)
-        offsets = _first_fit(places, order)
+        offsets = _first_fit(apart, order)
         if _height(places, offsets) < _height(places, best):
             best = offsets
         if _height(places, best) == floor:
@@ -292,31 +301,31 @@ def _improved(places: Sequence[Place], start: list[int], floor: int, _most_nodes
     return best
 
 
-def _first_fit(places: Sequence[Place], order: Sequence[int]) -> list[int]:
-    offsets = [-1] * len(places)
+def _first_fit(apart: Sequence[Sequence[Apart]], order: Sequence[int]) -> list[int]:
+    offsets = [-1] * len(apart)
     for index in order:
+        there = ((offsets[other], before, behind) for other, before, behind in apart[index] if offsets[other] >= 0)
         offset = 0
-        for above, below in sorted(_taken(places, offsets, index)):
-            if offset <= above:
+        for start, end in sorted((at - before, at + behind) for at, before, behind in there):
+            if offset <= start:
                 break
-            offset = max(offset, below)
+            offset = max(offset, end)
         offsets[index] = offset
     return offsets
 
 
-def _taken(places: Sequence[Place], offsets: Sequence[int], index: int) -> Iterator[tuple[int, int]]:
-    """Where place `index` must not begin, both ends excluded, because of those that have an offset."""
-    place = places[index]
-    follows = dict(place.follows)
-    for other, (offset, there) in enumerate(zip(offsets, places, strict=True)):
-        if offset < 0:
-            continue
-        if there.meets(place):
-            yield offset - place.size_bytes, offset + there.size_bytes
-        elif other in follows:
-            yield offset - follows[other], offset + there.size_bytes
-        else:
-            yield from ((offset - place.size_bytes, offset + d) for behind, d in there.follows if behind == index)
+def _apart(places: Sequence[Place]) -> list[list[Apart]]:
+    """What each place has to keep clear of."""
+    apart: list[list[Apart]] = [[] for _ in places]
+    for index, place in enumerate(places):
+        for other in range(index):
+            if place.meets(places[other]):
+                apart[index].append((other, place.size_bytes, places[other].size_bytes))
+                apart[other].append((index, places[other].size_bytes, place.size_bytes))
+        for other, distance in place.follows:
+            apart[index].append((other, distance, places[other].size_bytes))
+            apart[other].append((index, places[other].size_bytes, distance))
+    return apart
 
 
 class _Search:

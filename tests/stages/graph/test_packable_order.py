@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import random
+from itertools import islice
 
 import pytest
 from hypothesis import given, settings
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from stages.graph.arena_layout import arena_layout, lower_bound_bytes
 from stages.graph.graph import Graph
 from stages.graph.op_order import OrderProblem
-from stages.graph.packable_order import _neighbour, packable_order
+from stages.graph.packable_order import _walk, packable_order
 from stages.graph.tflm_plan import runtime_plan, with_scratch
 from tests.benchmarks.stand_in import int8_stand_in
 from tests.benchmarks.wirings import random_wired
@@ -42,12 +42,35 @@ def test_it_has_the_smallest_peak_and_is_never_laid_out_worse(seed: int, ops: in
 
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(seed=st.integers(0, 10**6), ops=st.integers(1, 25))
-def test_neighbours_are_valid_and_no_worse(seed: int, ops: int) -> None:
+def test_every_order_on_the_walk_is_valid_and_no_worse(seed: int, ops: int) -> None:
     problem = OrderProblem(random_graph(seed, ops))
     best = problem.solve()
-    for order in (_neighbour(problem, best, random.Random(number)) for number in range(3)):
+    orders = list(islice(_walk(problem, best), 4))
+    assert orders[0] == best.order
+    for order in orders:
         assert is_valid_order(problem.graph, order)
         assert problem.measure(order).peak_bytes <= best.peak_bytes
+
+
+def test_the_walk_leaves_room_beside_the_peak() -> None:
+    problem = OrderProblem(int8_stand_in(random_wired(4)))
+    best = problem.solve()
+
+    def crowded_ops(order: tuple[int, ...]) -> int:
+        return sum(live > 0.95 * best.peak_bytes for live in problem.live_bytes(order))
+
+    *_, last = islice(_walk(problem, best), 8)
+    assert crowded_ops(last) < crowded_ops(best.order)
+
+
+@settings(max_examples=20, deadline=None, derandomize=True)
+@given(seed=st.integers(0, 10**6), ops=st.integers(2, 25), data=st.data())
+def test_live_bytes_of_some_positions_are_those_of_all(seed: int, ops: int, data: st.DataObject) -> None:
+    problem = OrderProblem(random_graph(seed, ops))
+    order = problem.solve().order
+    first = data.draw(st.integers(0, len(order)))
+    last = data.draw(st.integers(first, len(order)))
+    assert problem.live_bytes(order, first=first, last=last) == problem.live_bytes(order)[first:last]
 
 
 def test_random_wirings_are_laid_out_at_their_lower_bound() -> None:
@@ -61,12 +84,12 @@ def test_random_wirings_are_laid_out_at_their_lower_bound() -> None:
     assert layout.arena_bytes == lower_bound_bytes(graph.in_order(best.order))
 
 
-def test_a_neighbour_is_taken_where_the_best_order_does_not_pack(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_order_is_taken_where_the_best_order_does_not_pack(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = OrderProblem(int8_stand_in(random_wired(2)))
     best = problem.solve()
     tried: list[Graph] = []
 
-    def only_the_third(graph: Graph, _arena_bytes: int, _effort: float) -> bool:
+    def only_the_third(graph: Graph, _arena_bytes: int) -> bool:
         tried.append(graph)
         return len(tried) == 3
 
