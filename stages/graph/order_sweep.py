@@ -18,6 +18,7 @@ import numpy as np
 from stages.graph.order_search import Walk, members
 
 _WORD_BITS = 64
+_MIXER = np.uint64(0x9E3779B97F4A7C15)  # odd, without pattern
 _THRESHOLD = 0.9  # of the bound; wirings of 32 nodes end at 0.92 to 0.97 of what the depth-first search found before
 
 
@@ -52,7 +53,14 @@ class Sweep:
         self._entries = sorted(walk.blocks)
         self._bit_of = {op: bit for bit, entry in enumerate(self._entries) for op in walk.blocks[entry]}
         self._words = -(-len(self._entries) // _WORD_BITS)
+        own = [self._words_of(1 << bit) for bit in range(len(self._entries))]
+        self._own = np.array(own, np.uint64)
         self._requires = [self._as_words(walk.requires[entry]) for entry in self._entries]
+        # A block is ready where of itself and what it requires all of the latter is there, and only that.
+        self._looked_at = [
+            [mine | theirs for mine, theirs in zip(*words, strict=True)]
+            for words in zip(own, self._requires, strict=True)
+        ]
         self._reads = [
             [_Read(self._as_words(o), self._as_words(w), size, bool(fits)) for o, w, size, fits in walk.costs[entry][4]]
             for entry in self._entries
@@ -68,12 +76,8 @@ class Sweep:
         if not moves:
             return True
         rows, entries, live, peak = (np.concatenate(column) for column in zip(*moves, strict=True))
-        taken = [word[rows] for word in self._taken]
-        for number in range(self._words):
-            inside = entries // _WORD_BITS == number
-            bits = np.left_shift(np.uint64(1), (entries % _WORD_BITS).astype(np.uint64))
-            taken[number] = np.where(inside, taken[number] | bits, taken[number])
-        order = np.lexsort((peak, *taken))
+        taken = [word[rows] | self._own[entries, number] for number, word in enumerate(self._taken)]
+        order = np.argsort(self._sort_keys(taken, peak), kind="stable")
         is_new = np.ones(len(order), bool)
         is_new[1:] = np.logical_or.reduce([word[order][1:] != word[order][:-1] for word in taken])
         kept = order[is_new]
@@ -87,35 +91,50 @@ class Sweep:
             return True
         return False
 
-    def _moves(self) -> list[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
+    def _sort_keys(self, taken: list[np.ndarray], peak: np.ndarray) -> np.ndarray:
+        """Equal sets side by side, the least peak first: the upper bits of a hash of the set, then the peak.
+
+        One key is sorted faster than several. Should two sets have the same hash, some set may be kept twice,
+        which costs time only.
+        """
+        mixed = np.zeros(len(peak), np.uint64)
+        for word in taken:
+            mixed = (mixed ^ word) * _MIXER
+            mixed ^= mixed >> np.uint64(32)
+        mixed *= _MIXER
+        bits = np.uint64(int(self.bound).bit_length())
+        return (mixed >> bits << bits) | peak.astype(np.uint64)
+
+    def _moves(self) -> list[list[np.ndarray]]:
         """Rows, blocks, and what is then alive and was in use; where one block is safe to take, it alone."""
-        committed = np.zeros(len(self._live), bool)
+        is_open = np.ones(len(self._live), bool)
         safe, free = [], []
         for number in range(len(self._entries)):
-            rows = np.flatnonzero(self._is_ready(number) & ~committed)
+            rows = np.flatnonzero(self._is_ready(number) & is_open)
             if len(rows) == 0:
                 continue
             change, used = self._step(number, rows)
-            live = self._live[rows]
+            live, before = self._live[rows], self._peak[rows]
             peak = live + used
             fits = peak < self.bound
-            is_safe = fits & (change <= 0) & (peak <= np.maximum(self._peak[rows], self._threshold))
+            is_safe = fits & (change <= 0) & (peak <= np.maximum(before, self._threshold))
             if not fits.all():
                 self.next_bound = min(self.next_bound, int(peak[~fits].min()))
-            for chosen, found in ((is_safe, safe), (fits & ~is_safe, free)):
-                picked = rows[chosen]
-                highest = np.maximum(self._peak[picked], peak[chosen])
-                found.append((picked, np.full(len(picked), number), live[chosen] + change[chosen], highest))
-            committed[safe[-1][0]] = True
-        free = [tuple(column[~committed[move[0]]] for column in move) for move in free]
+            move = rows, np.full(len(rows), number, np.int32), live + change, np.maximum(before, peak)
+            safe.append([column[is_safe] for column in move])
+            free.append([column[fits & ~is_safe] for column in move])
+            is_open[safe[-1][0]] = False
+        for move in free:
+            is_kept = is_open[move[0]]
+            move[:] = [column[is_kept] for column in move]
         return [move for move in (*safe, *free) if len(move[0])]
 
     def _is_ready(self, number: int) -> np.ndarray:
-        word, bit = divmod(number, _WORD_BITS)
-        ready = self._taken[word] & np.uint64(1 << bit) == 0
-        for taken, required in zip(self._taken, self._requires[number], strict=True):
-            if required:
-                ready &= taken & required == required
+        ready = np.ones(len(self._live), bool)
+        words = zip(self._taken, self._looked_at[number], self._requires[number], strict=True)
+        for taken, looked_at, required in words:
+            if looked_at:
+                ready &= taken & looked_at == required
         return ready
 
     def _step(self, number: int, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -139,7 +158,9 @@ class Sweep:
         return change, np.maximum(change + made, hill - rise)
 
     def _as_words(self, ops: int) -> list[np.uint64]:
-        mask = sum({1 << self._bit_of[op] for op in members(ops)})
+        return self._words_of(sum({1 << self._bit_of[op] for op in members(ops)}))
+
+    def _words_of(self, mask: int) -> list[np.uint64]:
         word = (1 << _WORD_BITS) - 1
         return [np.uint64(mask >> _WORD_BITS * number & word) for number in range(self._words)]
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stages.graph import order_sweep
 from stages.graph.graph import Graph, Op, Tensor
 from stages.graph.op_order import OrderProblem, peak_of_order, smallest_peak_order
 from stages.graph.order_pieces import part_of
@@ -247,8 +248,10 @@ def test_each_search_alone_finds_an_order_just_where_there_is_one(means, forward
                 assert slow_peak(graph, search.found) == least
 
 
+@pytest.mark.parametrize("mixer", [order_sweep._MIXER, np.uint64(0)], ids=["hashes", "equal_hashes"])
 @pytest.mark.parametrize("forwards", [True, False], ids=["front", "back"])
-def test_a_sweep_knows_when_its_order_is_the_best(forwards):
+def test_a_sweep_knows_when_its_order_is_the_best(forwards, mixer, monkeypatch):
+    monkeypatch.setattr(order_sweep, "_MIXER", mixer)
     told = 0
     for graph, walk, live in whole_walks(forwards):
         least = smallest_peak(graph)
