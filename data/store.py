@@ -30,7 +30,7 @@ def located(manifest: Manifest, root: Path | None, download_dir: Path, listener:
     if root is not None:
         if not root.is_dir():
             raise StageError(f"{root}: no such folder, needed a copy of {manifest.name}; set data.root to it")
-        return Located(root, "local copy", f"{manifest.name} from {root}")
+        return Located(root, "local copy", f"{root} is searched for {manifest.name}")
     if not manifest.archives:
         raise StageError(
             f"prepare: {manifest.name} is not available (data.root is not set, and it cannot be downloaded: licence"
