@@ -84,6 +84,23 @@ def test_random_wirings_are_laid_out_at_their_lower_bound() -> None:
     assert layout.arena_bytes == lower_bound_bytes(graph.in_order(best.order))
 
 
+def test_an_order_that_was_not_searched_to_the_end_may_get_better(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = OrderProblem(int8_stand_in(random_wired(1)))
+    best = problem.solve(most_states=1)
+    bounds: list[int] = []
+
+    def a_lower_one(_graph: Graph, bound: int) -> bool:
+        bounds.append(bound)
+        return bound < bounds[0]
+
+    monkeypatch.setattr("stages.graph.packable_order.fits_in", a_lower_one)
+    found = packable_order(problem, best)
+    assert found.peak_bytes == problem.measure(found.order).peak_bytes < best.peak_bytes
+    assert bounds[-1] == lower_bound_bytes(problem.graph.in_order(found.order)) < bounds[0]
+    assert max(bounds) == bounds[0]
+    assert not found.proven_optimal
+
+
 def test_another_order_is_taken_where_the_best_order_does_not_pack(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = OrderProblem(int8_stand_in(random_wired(2)))
     best = problem.solve()
