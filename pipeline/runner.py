@@ -290,6 +290,7 @@ class Runner:
         """runs/<experiment>/<step>[-<board>] leads to the files of the newest run."""
         name = f"{node.step}-{node.target.board}" if node.target else node.step
         link = self.project.root / "runs" / self.experiment.run_name / name
+        _remove_leftovers(link)
         if link.is_symlink() and Path(os.readlink(link)) == entry.folder:
             return
         link.parent.mkdir(parents=True, exist_ok=True)
@@ -297,3 +298,14 @@ class Runner:
         fresh.unlink(missing_ok=True)
         fresh.symlink_to(entry.folder)
         os.replace(fresh, link)
+
+
+def _remove_leftovers(link: Path) -> None:
+    """New links that were not yet in place when their process was killed."""
+    for fresh in link.parent.glob(f".{link.name}.*"):
+        try:
+            os.kill(int(fresh.suffix[1:]), 0)
+        except (ProcessLookupError, ValueError, OverflowError):
+            fresh.unlink(missing_ok=True)
+        except PermissionError:
+            continue  # another user's, at work

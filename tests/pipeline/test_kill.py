@@ -104,3 +104,20 @@ def test_a_killed_worker_is_one_clear_sentence(toy):
     )
     failed = toy.run("run", "bread", "--set", "mill.fail=true", check=1)
     assert "mill: its process was ended by SIGKILL before it was done; was memory short?; log: " in failed.stderr
+
+
+def test_a_link_that_was_not_put_in_place_is_removed_by_the_next_run(tmp_path):
+    toy = make_toy(tmp_path)
+    toy.run("run", "bread")
+    expected = toy.artifacts()
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    link = toy.root / "runs" / "bread" / "bake-stove"
+    left, others = (link.with_name(f".{link.name}.{pid}") for pid in (ended.pid, os.getpid()))
+    for fresh in (left, others):
+        fresh.symlink_to(os.readlink(link))
+    toy.run("run", "bread")
+    assert not left.is_symlink()
+    assert others.is_symlink()  # its process lives: it may be about to put it in place
+    others.unlink()
+    assert toy.artifacts() == expected
