@@ -20,7 +20,6 @@ class TracedLayer:
     op: int  # index into the graph's ops
     weight: str  # path of the Conv2d or Linear
     norm: str | None  # path of the folded batch normalisation
-    node: str  # fx node that delivers the layer's result, activation included
 
 
 class GraphBuilder:
@@ -64,7 +63,7 @@ class GraphBuilder:
         """The layer with weights that computes a tensor."""
         return next((layer for layer in self.layers if tensor in self.ops[layer.op].outputs), None)
 
-    def fold(self, layer: TracedLayer, scale: np.ndarray, shift: np.ndarray, norm: str, node: str) -> None:
+    def fold(self, layer: TracedLayer, scale: np.ndarray, shift: np.ndarray, norm: str) -> None:
         """Multiply the layer's output channels by `scale` and add `shift`."""
         op = self.ops[layer.op]
         filters, bias = self.tensors[op.inputs[1]], self.tensors[op.inputs[2]]
@@ -72,7 +71,7 @@ class GraphBuilder:
         per_output = scale if op.kind == "DEPTHWISE_CONV_2D" else scale.reshape(-1, *[1] * (filters.data.ndim - 1))
         self.tensors[op.inputs[1]] = replace(filters, data=filters.data * per_output)
         self.tensors[op.inputs[2]] = replace(bias, data=bias.data * scale + shift)
-        self.layers[self.layers.index(layer)] = replace(layer, norm=norm, node=node)
+        self.layers[self.layers.index(layer)] = replace(layer, norm=norm)
 
     def activation_of(self, tensor: int) -> Activation | None:
         """The activation fused into the op that computes a tensor; None when it cannot take one."""
@@ -90,19 +89,12 @@ class GraphBuilder:
     def _maker(self, tensor: int) -> Op | None:
         return next((op for op in self.ops if tensor in op.outputs), None)
 
-    def fuse(self, tensor: int, activation: Activation, node: str) -> None:
+    def fuse(self, tensor: int, activation: Activation) -> None:
         """Give the op that computes a tensor its activation."""
         index = next(index for index, op in enumerate(self.ops) if tensor in op.outputs)
         options = self.ops[index].options
         assert not isinstance(options, NoOptions | SoftmaxOptions | ConcatOptions)
         self.ops[index] = replace(self.ops[index], options=replace(options, activation=activation))
-        self.extend(tensor, node)
-
-    def extend(self, tensor: int, node: str) -> None:
-        """The layer that computes a tensor delivers its result, activation included, at this fx node."""
-        layer = self.layer_of(tensor)
-        if layer is not None:
-            self.layers[self.layers.index(layer)] = replace(layer, node=node)
 
     def graph(self, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> Graph:
         """The finished graph: float32, with channel groups."""

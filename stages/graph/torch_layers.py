@@ -82,7 +82,7 @@ def norm(walk: Walk, node: fx.Node) -> Value:
     if layer.weight is not None:
         gamma, beta = array(layer.weight), array(layer.bias)
         scale, shift = scale * gamma, shift * gamma + beta
-    walk.build.fold(folded, scale, shift, str(node.target), node.name)
+    walk.build.fold(folded, scale, shift, str(node.target))
     return value
 
 
@@ -92,7 +92,7 @@ def rectifier(walk: Walk, node: fx.Node) -> Value:
     value = walk.source(node)
     can_fuse = value.pads == NO_PADS and walk.build.activation_of(value.tensor) == "none"
     if can_fuse and walk.is_read_once(node):
-        walk.build.fuse(value.tensor, "relu6" if six else "relu", node.name)
+        walk.build.fuse(value.tensor, "relu6" if six else "relu")
         return value
     return _standalone(walk, node, "RELU6" if six else "RELU")
 
@@ -110,8 +110,6 @@ def sigmoid(walk: Walk, node: fx.Node) -> Value:
 def silu(walk: Walk, node: fx.Node) -> Value:
     source, shape = walk.plain(node.all_input_nodes[0]), nhwc(node)
     gate = walk.build.op("LOGISTIC", f"{label(node)}.logistic", (source,), shape, NoOptions())
-    if walk.is_read_once(node):
-        walk.build.extend(source, node.name)
     result = walk.emit(node, "MUL", (source, gate), shape, ActivationOptions())
     return replace(result, flattened=walk.source(node).flattened)
 
@@ -222,7 +220,7 @@ def _weighted(walk: Walk, node: fx.Node, kind: str, source: int, filters: np.nda
     name = path.removesuffix(".conv")
     bias: Any = walk.modules[path].bias
     op = Op(kind, name, (source,), (walk.build.tensor(name, nhwc(node)),), options)
-    layer = TracedLayer(-1, path, None, node.name)
+    layer = TracedLayer(-1, path, None)
     return Value(walk.build.weighted_op(layer, op, filters, None if bias is None else array(bias)))
 
 
@@ -236,10 +234,8 @@ def _padding(walk: Walk, node: fx.Node, source: int, pads: Pads, same: Pads) -> 
 
 
 def _standalone(walk: Walk, node: fx.Node, kind: str) -> Value:
-    """An activation as an op of its own; it maps 0 to 0, so a mask may as well act behind it."""
+    """An activation as an op of its own."""
     source = walk.plain(node.all_input_nodes[0])
-    if walk.is_read_once(node):
-        walk.build.extend(source, node.name)
     result = walk.emit(node, kind, (source,), walk.shape(source), NoOptions())
     return replace(result, flattened=walk.source(node).flattened)
 

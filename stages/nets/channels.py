@@ -29,7 +29,6 @@ class Layer:
 
     weight: str
     norm: str | None
-    node: str  # fx node of its result, activation included
     group_in: int | None
     group_out: int | None
     depthwise: bool
@@ -86,7 +85,6 @@ def _layer(graph: Graph, found: TracedLayer, unmasked: set[int]) -> Layer:
     return Layer(
         weight=found.weight,
         norm=found.norm,
-        node=found.node,
         group_in=graph.tensors[op.inputs[0]].group,
         group_out=group_out,
         depthwise=op.kind == "DEPTHWISE_CONV_2D",

@@ -1,8 +1,9 @@
 """Running a network with some of its channels masked.
 
 For training the mask is folded into the scale and offset of batch normalisation, which costs nothing:
-ReLU(0 * z + 0) = 0. That loses the gradient of a masked channel, so the task loss, which asks for it, multiplies behind
-the activation instead.
+ReLU(0 * z + 0) = 0. That loses the gradient of a masked channel, so the task loss, which asks for it, multiplies where
+channels leave their group instead: in front of the convolutions and linear layers that mix them. Further up would not
+do: ReLU(0 + 0) behind a sum of two masked maps has no slope either.
 """
 
 from __future__ import annotations
@@ -45,14 +46,16 @@ def folded_forward(net: nn.Module, channels: Channels, masks: Sequence[Tensor], 
 
 
 def explicit_forward(channels: Channels, masks: Sequence[Tensor], x: Tensor) -> Tensor:
-    """The same output, masks multiplied behind the activations; gradients reach all masks, also those that are 0.
+    """The same output, masks multiplied in front of what reads a group; gradients reach all masks, also those of 0.
 
     A mask has one value per channel, or one per example and channel.
     """
-    by_node = {
-        layer.node: masks[layer.group_out] for layer in channels.layers if layer.masked and layer.group_out is not None
+    readers = {
+        layer.weight: masks[layer.group_in]
+        for layer in channels.layers
+        if layer.group_in is not None and not layer.depthwise
     }
-    return _MaskingInterpreter(channels.module, by_node).run(x)
+    return _MaskingInterpreter(channels.module, readers).run(x)
 
 
 class _MaskingInterpreter(fx.Interpreter):
@@ -60,10 +63,14 @@ class _MaskingInterpreter(fx.Interpreter):
         super().__init__(module)
         self.masks = masks
 
-    def run_node(self, n: fx.Node) -> Any:
-        result = super().run_node(n)
-        mask = self.masks.get(n.name)
-        return result if mask is None else result * mask.reshape(-1, mask.shape[-1], *[1] * (result.dim() - 2))
+    def call_module(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        mask = self.masks.get(target)
+        if mask is not None:
+            (x,) = args
+            positions = x.shape[1] // mask.shape[-1]  # of a flattened map, channel after channel
+            mask = mask.repeat_interleave(positions, dim=-1)
+            args = (x * mask.reshape(-1, x.shape[1], *[1] * (x.dim() - 2)),)
+        return super().call_module(target, args, kwargs)
 
 
 class _FiniteInterpreter(fx.Interpreter):

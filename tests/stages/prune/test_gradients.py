@@ -28,8 +28,9 @@ STEM, WIDE, PLAIN = 5, 7, 6
 class Branching(nn.Module):
     """A shortcut over an inverted bottleneck, then a convolution without batch normalisation: three groups."""
 
-    def __init__(self) -> None:
+    def __init__(self, rectifies_sum: bool = False) -> None:
         super().__init__()
+        self.rectifies_sum = rectifies_sum
         self.stem, self.stem_norm = nn.Conv2d(1, STEM, 3, padding=1), nn.BatchNorm2d(STEM)
         self.expand, self.expand_norm = nn.Conv2d(STEM, WIDE, 1), nn.BatchNorm2d(WIDE)
         self.deep, self.deep_norm = nn.Conv2d(WIDE, WIDE, 3, padding=1, groups=WIDE), nn.BatchNorm2d(WIDE)
@@ -42,6 +43,7 @@ class Branching(nn.Module):
         x = torch.relu(self.stem_norm(self.stem(x)))
         inner = torch.relu(self.deep_norm(self.deep(torch.relu(self.expand_norm(self.expand(x))))))
         x = x + self.project_norm(self.project(inner))
+        x = torch.relu(x) if self.rectifies_sum else x
         x = torch.relu(self.plain(x))
         return self.classifier(torch.flatten(self.pool(x), 1))
 
@@ -59,8 +61,11 @@ def numpy_convolution(x, weight, bias, depthwise=False):
     return result
 
 
-def numpy_loss(weights, masks, x, y):
-    """Mean cross-entropy of the masked network in eval mode; masks may be any numbers."""
+def numpy_loss(weights, masks, x, y, rectifies_sum=False):
+    """Mean cross-entropy of the masked network in eval mode; masks may be any numbers.
+
+    A ReLU behind the sum has no slope where both summands are 0, so there the mask stands behind it.
+    """
 
     def norm(z, name):
         mean, variance, gamma, beta = (
@@ -72,10 +77,11 @@ def numpy_loss(weights, masks, x, y):
         return numpy_convolution(z, weights[f"{name}.weight"], weights[f"{name}.bias"], depthwise)
 
     stem, wide, plain = (mask[:, None, None] for mask in masks)
-    x = np.maximum(norm(convolved(x, "stem"), "stem_norm"), 0) * stem
-    inner = np.maximum(norm(convolved(x, "expand"), "expand_norm"), 0)
+    x = np.maximum(norm(convolved(x, "stem"), "stem_norm"), 0)
+    inner = np.maximum(norm(convolved(x * stem, "expand"), "expand_norm"), 0)
     inner = np.maximum(norm(convolved(inner, "deep", depthwise=True), "deep_norm"), 0) * wide
-    x = x + norm(convolved(inner, "project"), "project_norm") * stem
+    projected = norm(convolved(inner, "project"), "project_norm")
+    x = np.maximum(x + projected, 0) * stem if rectifies_sum else x * stem + projected * stem
     x = np.maximum(convolved(x, "plain"), 0) * plain
     scores = x.mean((2, 3)) @ weights["classifier.weight"].T + weights["classifier.bias"]
     scores -= scores.max(1, keepdims=True)
@@ -104,10 +110,11 @@ def salience_by_hand(weights):
     return stem, wide, np.sqrt((weights["plain.weight"] ** 2).sum((1, 2, 3)))
 
 
+@pytest.mark.parametrize("rectifies_sum", [False, True])
 @pytest.mark.parametrize("widths", [(5, 7, 6), (3, 4, 2), (1, 6, 5)])
-def test_task_gradient_is_that_of_a_numpy_network_along_the_relaxation(widths):
+def test_task_gradient_is_that_of_a_numpy_network_along_the_relaxation(widths, rectifies_sum):
     torch.manual_seed(0)
-    net = shaken(Branching().double())
+    net = shaken(Branching(rectifies_sum).double())
     channels = find_channels(net, (HEIGHT, WIDTH, 1))
     weights = {name: tensor.numpy() for name, tensor in net.state_dict().items()}
     salience = salience_by_hand(weights)
@@ -117,13 +124,13 @@ def test_task_gradient_is_that_of_a_numpy_network_along_the_relaxation(widths):
     found = task_loss(net, channels, masks, (x, y), "tangent")
 
     hard, step = [mask.numpy() for mask in masks], 1e-5
-    assert found.loss == pytest.approx(numpy_loss(weights, hard, x.numpy(), y.numpy()), rel=1e-9)
+    assert found.loss == pytest.approx(numpy_loss(weights, hard, x.numpy(), y.numpy(), rectifies_sum), rel=1e-9)
     for group in range(3):
         along = mask_direction(salience[group], widths[group])
         losses = []
         for sign in (1, -1):
             moved = [mask + sign * step * along if number == group else mask for number, mask in enumerate(hard)]
-            losses.append(numpy_loss(weights, moved, x.numpy(), y.numpy()))
+            losses.append(numpy_loss(weights, moved, x.numpy(), y.numpy(), rectifies_sum))
         assert found.gradient[group] == pytest.approx((losses[0] - losses[1]) / (2 * step), rel=1e-4, abs=1e-8)
 
 
