@@ -32,6 +32,7 @@ _TRAIN = Mixing(
     noise_share=0.8,
     snr_db=(5.0, 40.0),
     silence_dbfs=(-65.0, -10.0),
+    tempo=1.15,
 )
 _HELD_OUT = Mixing(  # the recordings as they are
     shift_samples=0, gain_db=(0.0, 0.0), noise_share=0.0, snr_db=(0.0, 0.0), silence_dbfs=(-60.0, -15.0)

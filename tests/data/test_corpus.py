@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from data.corpus import NO_CLIP, Corpus, Mixing, SplitAudio
+from data.corpus import NO_CLIP, Corpus, Mixing, SplitAudio, example
 from data.noise import NOISE_S, background_noises
 
 CALM = Mixing(shift_samples=0, gain_db=(0, 0), noise_share=0, snr_db=(0, 0), silence_dbfs=(-20, -20))
@@ -42,6 +42,26 @@ def test_shift_moves_the_clip_by_at_most_what_was_asked_both_ways() -> None:
     assert 1200 < max(shifts) <= 1600
     for row, shift in zip(moved, shifts, strict=True):
         assert np.array_equal(row, np.roll(CLIP, shift))
+
+
+def test_tempo_makes_the_clip_longer_and_shorter_around_its_middle() -> None:
+    played = examples(replace(CALM, tempo=1.25), [0] * 200)
+    spans = np.array([np.flatnonzero(row)[[0, -1]] for row in played])
+    lengths, middles = np.diff(spans)[:, 0] / np.ptp(np.flatnonzero(CLIP)), spans.mean(1)
+    assert 0.79 < lengths.min() < 0.83 and 1.2 < lengths.max() < 1.26
+    assert np.abs(middles - 7999.5).max() <= 1.0
+
+
+def test_tempo_moves_every_frequency_alike() -> None:
+    time = np.arange(16_000)
+    tone = (9000 * np.sin(2 * np.pi * 0.05 * time)).astype(np.int16)
+    faster = SplitAudio(
+        clips=[tone], takes=np.array([0]), labels=np.array([0]), noises=[], mixing=replace(CALM, tempo=1.2), speakers=()
+    )
+    for seed in range(20):
+        power = np.abs(np.fft.rfft(example(faster, 0, [seed])[4000:12_000] * np.hanning(8000)))
+        assert 800 / 2 / 1.21 < power.argmax() < 800 / 2 * 1.21
+        assert power[900:].max() < 0.01 * power.max()  # no images of the tone
 
 
 @pytest.mark.parametrize("snr_db", [0.0, 20.0])
