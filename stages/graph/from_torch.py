@@ -2,8 +2,8 @@
 
 The network is traced with torch.fx. Understood are Conv2d (plain and depthwise, dilated too) and Linear, each with an
 optional BatchNorm behind it; ReLU, ReLU6, Hardswish, SiLU and Sigmoid; zero padding; average and max pooling, the mean
-over the map; addition, multiplication and concatenation; flattening. Anything else is refused with a StageError that
-names the layer's path. `torch_layers` says what each layer becomes.
+over the map; addition, multiplication and concatenation; flattening, also by view and reshape. Anything else is refused
+with a StageError that names the layer's path. `torch_layers` says what each layer becomes.
 
 Folding uses the running statistics, as in eval mode, whatever mode the network is in:
 w' = w * gamma / sqrt(var + eps), b' = beta + (b - mean) * gamma / sqrt(var + eps).
@@ -12,6 +12,7 @@ w' = w * gamma / sqrt(var + eps), b' = beta + (b - mean) * gamma / sqrt(var + ep
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import fx, nn
@@ -42,12 +43,13 @@ def trace(net: nn.Module, input_shape_hwc: tuple[int, int, int], *, softmax: boo
     """The network as a Graph, together with the modules that each op came from."""
     height, width, channels = input_shape_hwc
     modes = {name: module.training for name, module in net.named_modules()}
-    x = torch.zeros(1, channels, height, width, dtype=next(net.parameters()).dtype)
+    dtype = next((parameter.dtype for parameter in net.parameters()), torch.float32)
+    x = torch.linspace(-1, 1, channels * height * width, dtype=dtype).reshape(1, channels, height, width)
     try:
-        module = fx.symbolic_trace(net)
+        # In eval mode: a functional dropout keeps what it is now, and the shape pass leaves the statistics alone.
+        module = fx.symbolic_trace(net.eval())
         with torch.no_grad():
-            # In eval mode, so that the shape pass leaves the running statistics alone.
-            ShapeProp(module.eval()).propagate(x)
+            expected, traced = net(x.clone()), ShapeProp(module).propagate(x.clone())
     except Exception as error:
         raise StageError(
             f"{type(net).__name__}: torch.fx cannot trace it for input {input_shape_hwc} ({error}); "
@@ -56,7 +58,19 @@ def trace(net: nn.Module, input_shape_hwc: tuple[int, int, int], *, softmax: boo
     finally:
         for name, part in net.named_modules():
             part.training = modes[name]
+    if not _are_close(expected, traced):
+        # torch.fx takes 'x += y' for 'x = x + y', which leaves the old x as it was.
+        raise StageError(
+            f"{type(net).__name__}: computes something else when torch.fx traces it; "
+            f"write x = x + y instead of x += y, and keep the forward free of state"
+        )
     walk = Walk(module, HANDLERS)
     for node in module.graph.nodes:
         walk.visit(node)
     return TorchTrace(walk.finished(softmax), tuple(walk.build.layers), module)
+
+
+def _are_close(expected: Any, found: Any) -> bool:
+    """Whether two results agree; what is no tensor is refused elsewhere."""
+    is_tensor = isinstance(expected, torch.Tensor)
+    return not is_tensor or torch.allclose(expected, found, rtol=1e-3, atol=1e-5, equal_nan=True)

@@ -53,11 +53,11 @@ class GraphBuilder:
         self.ops.append(replace(op, inputs=(*op.inputs, *constants)))
         return op.outputs[0]
 
-    def reshape(self, name: str, source: int) -> int:
-        """Flatten everything but the batch."""
-        elements = self.tensors[source].elements
-        target = self.tensor(f"{name}.shape", (2,), np.array([1, elements], np.int32))
-        return self.op("RESHAPE", name, (source, target), (1, elements), NoOptions())
+    def reshape(self, name: str, source: int, shape: tuple[int, ...] | None = None) -> int:
+        """Another shape; without one everything but the batch is flattened."""
+        shape = shape or (1, self.tensors[source].elements)
+        target = self.tensor(f"{name}.shape", (len(shape),), np.array(shape, np.int32))
+        return self.op("RESHAPE", name, (source, target), shape, NoOptions())
 
     def layer_of(self, tensor: int) -> TracedLayer | None:
         """The layer with weights that computes a tensor."""

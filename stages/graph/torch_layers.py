@@ -132,7 +132,7 @@ def pad(walk: Walk, node: fx.Node) -> Value:
 
 
 def pool(walk: Walk, node: fx.Node) -> Value:
-    layer = walk.modules[str(node.target)]
+    layer = walk.modules[str(node.target)] if node.op == "call_module" else _pooling_module(node)
     assert isinstance(layer, nn.AvgPool2d | nn.MaxPool2d)
     averages = isinstance(layer, nn.AvgPool2d)
     kernel, stride = pair(layer.kernel_size), pair(layer.stride)
@@ -155,6 +155,17 @@ def pool(walk: Walk, node: fx.Node) -> Value:
             raise walk.unsupported(node, f"padding {own}, which is neither 'same' nor zeros")
     kind = "AVERAGE_POOL_2D" if averages else "MAX_POOL_2D"
     return walk.emit(node, kind, (source,), nhwc(node), PoolOptions(kernel, stride, padding))
+
+
+def _pooling_module(node: fx.Node) -> nn.Module:
+    """The module that does what a call of F.max_pool2d or F.avg_pool2d does."""
+    module, names = (
+        (nn.AvgPool2d, ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override"))
+        if node.target is F.avg_pool2d
+        else (nn.MaxPool2d, ("kernel_size", "stride", "padding", "dilation", "ceil_mode", "return_indices"))
+    )
+    given: dict[str, Any] = dict(zip(names, node.args[1:], strict=False))
+    return module(**given | {name: value for name, value in node.kwargs.items() if name != "input"})
 
 
 def global_pool(walk: Walk, node: fx.Node) -> Value:
@@ -183,6 +194,22 @@ def flatten(walk: Walk, node: fx.Node) -> Value:
     return _reshaped(walk, node, source)
 
 
+def view(walk: Walk, node: fx.Node) -> Value:
+    """Flattens, or makes a map of one pixel of a vector; sizes have to follow the channels, which pruning changes."""
+    shape: Any = node.args[1:] if len(node.args) > 1 else (node.kwargs["shape"],)
+    sizes = shape[0] if isinstance(shape[0], tuple | list) else shape
+    numbers = [size for size in sizes if isinstance(size, int) and size not in (-1, 1)]
+    if numbers or sizes[0] == 1:
+        found = numbers[0] if numbers else 1
+        raise walk.unsupported(node, f"a size of {found} that is written out; use torch.flatten(x, 1) or x.size(...)")
+    source, target = walk.plain(node.args[0]), nhwc(node)
+    if len(target) == 2:
+        return _reshaped(walk, node, source)
+    if len(target) != 4 or target[1:3] != (1, 1) or walk.source(node).flattened is not None:
+        raise walk.unsupported(node, f"makes {target}; needed a vector, or a map of one pixel of a pooled one")
+    return Value(walk.build.reshape(f"{label(node)}.reshape", source, target))
+
+
 def add(walk: Walk, node: fx.Node) -> Value:
     summands = _operands(walk, node, "sum")
     shapes = [walk.shape(index) for index in summands]
@@ -202,8 +229,9 @@ def multiply(walk: Walk, node: fx.Node) -> Value:
 
 
 def concatenate(walk: Walk, node: fx.Node) -> Value:
-    parts: Any = node.args[0]
-    axis = int(node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0))  # type: ignore[arg-type]
+    parts: Any = node.args[0] if node.args else node.kwargs["tensors"]
+    given: Any = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", node.kwargs.get("axis", 0))
+    axis = int(given)
     rank = len(nhwc(node))
     if axis % rank != 1 or any(walk.values[part].flattened is not None for part in parts):
         raise walk.unsupported(node, f"along axis {axis}, needed 1, the channels of maps")
@@ -268,9 +296,10 @@ HANDLERS: dict[tuple[Any, ...], Handler] = {
     (nn.Sigmoid, torch.sigmoid, F.sigmoid, "sigmoid"): sigmoid,
     (nn.SiLU, F.silu): silu,
     (nn.ZeroPad2d, F.pad): pad,
-    (nn.AvgPool2d, nn.MaxPool2d): pool,
+    (nn.AvgPool2d, nn.MaxPool2d, F.avg_pool2d, F.max_pool2d, torch.max_pool2d): pool,
     (nn.AdaptiveAvgPool2d, F.adaptive_avg_pool2d, torch.mean, "mean"): global_pool,
     (nn.Flatten, torch.flatten, "flatten"): flatten,
+    (torch.reshape, "reshape", "view"): view,
     (operator.add, operator.iadd, torch.add, "add"): add,
     (operator.mul, operator.imul, torch.mul, "mul"): multiply,
     (torch.cat, torch.concat): concatenate,

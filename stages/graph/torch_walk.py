@@ -10,13 +10,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from torch import Tensor, fx
+import torch
+import torch.nn.functional as F
+from torch import Tensor, fx, nn
 
 from pipeline.errors import StageError
 from stages.graph.graph import Graph, NoOptions, Options, SoftmaxOptions
 from stages.graph.padding import NO_PADS, Pads
 from stages.graph.torch_builder import GraphBuilder
 
+_VIEWS = (torch.flatten, torch.reshape, "flatten", "view", "reshape")
 SUPPORTED = "convolution, batch norm, ReLU, ReLU6, Hardswish, Sigmoid, SiLU, pooling, add, mul, cat, flatten or linear"
 
 
@@ -49,11 +52,47 @@ class Walk:
             self.inputs.append(self.values[node].tensor)
         elif node.op == "output":
             self.outputs = [self.plain(value) for value in node.all_input_nodes]
-        else:
+            if not isinstance(node.args[0], fx.Node):
+                kind = type(node.args[0]).__name__.removeprefix("immutable_")
+                found = f"a {kind}" if len(self.outputs) == 1 else f"{len(self.outputs)} tensors"
+                raise StageError(f"the network returns {found}, needed one tensor; return only the logits")
+        elif "tensor_meta" in node.meta:  # else it is a number, such as a size; whoever reads it will look at it
             key = type(self.modules[str(node.target)]) if node.op == "call_module" else node.target
             if node.op == "get_attr" or key not in self.handlers:
                 raise self.unsupported(node)
+            self._refuse_overwritten(node)
             self.values[node] = self.handlers[key](self, node)
+
+    def _refuse_overwritten(self, node: fx.Node) -> None:
+        """Our ops never change an operand: one that torch changes in place must not be read again."""
+        if not _works_in_place(node, self.modules):
+            return
+        later = iter(node.graph.nodes)
+        for passed in later:
+            if passed is node:
+                break
+        changed = self._same_memory(node.all_input_nodes[0])
+        for reader in later:
+            reads = "tensor_meta" in reader.meta and not changed.isdisjoint(reader.all_input_nodes)
+            if reads and reader not in changed:
+                raise self.unsupported(
+                    node, f"works in place on what {place(reader)} reads afterwards; set inplace=False"
+                )
+
+    def _same_memory(self, node: fx.Node) -> set[fx.Node]:
+        """The node and those that only pass its tensor on, under another shape perhaps."""
+        while self._passes_on(node):
+            node = node.all_input_nodes[0]
+        found = {node}
+        for other in node.graph.nodes:
+            if self._passes_on(other) and other.all_input_nodes[0] in found:
+                found.add(other)
+        return found
+
+    def _passes_on(self, node: fx.Node) -> bool:
+        if node.op == "call_module":
+            return isinstance(self.modules[str(node.target)], nn.Identity | nn.Dropout | nn.Dropout2d | nn.Flatten)
+        return node.target in (*_VIEWS, F.dropout, "contiguous")
 
     def finished(self, softmax: bool) -> Graph:
         """The graph, with a SOFTMAX behind the logits if asked for."""
@@ -100,10 +139,8 @@ class Walk:
         return all(len(other.users) == 1 for other, known in self.values.items() if known.tensor == tensor)
 
     def unsupported(self, node: fx.Node, why: str = "") -> StageError:
-        what = type(self.modules[str(node.target)]).__name__ if node.op == "call_module" else str(node.target)
-        return StageError(
-            f"{label(node)} ({what}): {why or f'no such layer is supported; rewrite it with {SUPPORTED}'}"
-        )
+        what = f" ({type(self.modules[str(node.target)]).__name__})" if node.op == "call_module" else ""
+        return StageError(f"{place(node)}{what}: {why or f'no such layer is supported; rewrite it with {SUPPORTED}'}")
 
 
 def nhwc(node: fx.Node) -> tuple[int, ...]:
@@ -114,6 +151,22 @@ def nhwc(node: fx.Node) -> tuple[int, ...]:
 
 def label(node: fx.Node) -> str:
     return str(node.target) if node.op == "call_module" else node.name
+
+
+def place(node: fx.Node) -> str:
+    """Where a person finds a node: the path of its module, or of the one whose forward calls the function."""
+    if node.op == "call_module":
+        return str(node.target)
+    function = getattr(node.target, "__name__", str(node.target))
+    called = node.name.rstrip("_0123456789") if function == "fn" else function  # torch calls some of its own 'fn'
+    stack = node.meta.get("nn_module_stack")
+    return f"{next(reversed(stack.values()))[0] if stack else 'the network'}, {called} in its forward"
+
+
+def _works_in_place(node: fx.Node, modules: Mapping[str, nn.Module]) -> bool:
+    if node.op == "call_module":
+        return bool(getattr(modules[str(node.target)], "inplace", False))
+    return str(node.target).endswith("_") or bool(node.kwargs.get("inplace"))
 
 
 def pair(value: Any) -> tuple[int, int]:

@@ -8,6 +8,8 @@ the sigmoid of a masked gate would not be zero anyway.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -60,11 +62,8 @@ def find_channels(net: nn.Module, input_shape: tuple[int, int, int]) -> Channels
     unmasked = _unmasked(graph)
     layers = tuple(_layer(graph, found, unmasked) for found in traced.layers)
     widths: dict[int, int] = {}
+    _refuse_shared(net, layers)
     for layer in layers:
-        if sum(other.weight == layer.weight for other in layers) > 1:
-            raise StageError(
-                f"{layer.weight}: used more than once, which cannot be pruned; give each use its own layer"
-            )
         module = net.get_submodule(layer.weight)
         if layer.group_out is not None:
             channels = module.out_channels if isinstance(module, nn.Conv2d) else module.out_features
@@ -76,6 +75,20 @@ def find_channels(net: nn.Module, input_shape: tuple[int, int, int]) -> Channels
             raise StageError(f"{layer.norm}: batch normalisation without gamma has no salience; set affine=True")
     _refuse_leaks(graph, {found.op for found, layer in zip(traced.layers, layers, strict=True) if layer.masked})
     return Channels(graph, tuple(widths[group] for group in sorted(widths)), layers, traced.module)
+
+
+def _refuse_shared(net: nn.Module, layers: Sequence[Layer]) -> None:
+    """A layer or a parameter that stands in two places would have to be cut in two ways."""
+    used = Counter(path for layer in layers for path in (layer.weight, layer.norm) if path is not None)
+    for path, times in used.items():
+        if times > 1:
+            raise StageError(f"{path}: used more than once, which cannot be pruned; give each use its own layer")
+    first: dict[int, str] = {}
+    for name, parameter in net.named_parameters(remove_duplicate=False):
+        if first.setdefault(id(parameter), name) != name:
+            raise StageError(
+                f"{name}: the same parameter as {first[id(parameter)]}, which cannot be pruned; give each its own"
+            )
 
 
 def _layer(graph: Graph, found: TracedLayer, unmasked: set[int]) -> Layer:

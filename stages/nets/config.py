@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, JsonValue, model_validator
 
 from pipeline.stage import Config
 from pipeline.units import Bytes, Count
@@ -31,7 +31,6 @@ NetworkName = Literal[
     "etinynet",
 ]
 Positive = Annotated[int, Field(ge=1)]
-Plain = bool | int | float | str | list[int] | list[float] | list[str]
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,7 @@ class NetworkConfig(Config):
 
     name: NetworkName | None = None
     module: str | None = Field(default=None, pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
-    args: dict[str, Plain] = {}  # keyword arguments of `module`
+    args: dict[str, JsonValue] = {}  # keyword arguments of `module`
     input_shape: tuple[Positive, Positive, Positive]  # height, width, channels
     classes: Annotated[int, Field(ge=2)]
     width: Positive | None = None  # channels of every layer, or of the first stage

@@ -21,14 +21,14 @@ def user_network(config: NetworkConfig) -> nn.Module:
     where = f"network.module: {config.module}"
     try:
         make = getattr(importlib.import_module(module), function)
-    except (ImportError, AttributeError) as error:
+    except Exception as error:  # somebody else's file: whatever is wrong with it
         raise ConfigError(
-            f"{where}: cannot be imported ({error}); needed 'file:function' beside pipeline.yaml"
+            f"{where}: cannot be imported ({_reason(error)}); needed 'file:function' beside pipeline.yaml"
         ) from error
     try:
         net = make(**config.args)
-    except TypeError as error:
-        raise ConfigError(f"{where}: does not take these args ({error}); check network.args") from error
+    except Exception as error:
+        raise ConfigError(f"{where}: does not take these args ({_reason(error)}); check network.args") from error
     if not isinstance(net, nn.Module):
         raise ConfigError(f"{where}: returned {type(net).__name__}, needed a torch.nn.Module")
     _check_shapes(net, config, where)
@@ -40,17 +40,26 @@ def _check_shapes(net: nn.Module, config: NetworkConfig, where: str) -> None:
     was_training = net.training
     try:
         with torch.no_grad():
-            shape = tuple(net.eval()(torch.zeros(1, channels, height, width)).shape)
-    except (RuntimeError, ValueError, TypeError, AttributeError) as error:
-        reason = str(error).splitlines()[0]
+            logits = net.eval()(torch.zeros(1, channels, height, width))
+    except Exception as error:
         raise ConfigError(
-            f"{where}: does not take an input of {config.input_shape} (height, width, channels): {reason}; "
+            f"{where}: does not take an input of {config.input_shape} (height, width, channels): {_reason(error)}; "
             f"check network.input_shape"
         ) from error
     finally:
         net.train(was_training)
-    if shape != (1, config.classes):
-        raise ConfigError(f"{where}: delivers {shape}, needed (1, {config.classes}); check network.classes")
+    if not isinstance(logits, torch.Tensor):
+        raise ConfigError(f"{where}: delivers a {type(logits).__name__}, needed one tensor; return only the logits")
+    if tuple(logits.shape) != (1, config.classes):
+        raise ConfigError(
+            f"{where}: delivers {tuple(logits.shape)}, needed (1, {config.classes}); check network.classes"
+        )
+
+
+def _reason(error: Exception) -> str:
+    """The first line of what a foreign error says, with its kind where that alone tells little."""
+    said = str(error).partition("\n")[0]
+    return said if isinstance(error, ImportError | AttributeError | TypeError) else f"{type(error).__name__}: {said}"
 
 
 def source_digest(config: NetworkConfig) -> str | None:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.func import functional_call
 
+from stages.graph.torch_walk import place
 from stages.nets.channels import Channels
 
 
@@ -81,7 +82,7 @@ class _FiniteInterpreter(fx.Interpreter):
     def run_node(self, n: fx.Node) -> Any:
         result = super().run_node(n)
         if self.first is None and isinstance(result, Tensor) and not bool(torch.isfinite(result).all()):
-            self.first = str(n.target)
+            self.first = place(n)
         return result
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from stages.graph.resources import Resources
+from stages.graph.resources import Resources, resources
 from stages.nets.config import BudgetConfig
 from stages.prune.objectives import exceeded
 from stages.prune.training import Trained
@@ -30,15 +30,16 @@ class PruneMetrics:
 
 
 def prune_metrics(trained: Trained, budget: BudgetConfig) -> PruneMetrics:
+    after = resources(trained.pruned.graph, budget.runtime)
     return PruneMetrics(
         validation_accuracy=trained.validation_accuracy,
         test_accuracy=trained.test_accuracy,
-        before=trained.unpruned.resources,
-        after=trained.pruned.resources,
+        before=resources(trained.unpruned.graph, budget.runtime),
+        after=after,
         budget=budget.limits,
-        fits=not exceeded(trained.pruned.resources, budget),
+        fits=not exceeded(after, budget),
         widths=trained.architecture.widths,
-        updates=len(trained.trajectory),
+        updates=max((row.update for row in trained.trajectory), default=0),
         macs_trained_relative=trained.macs_trained_relative,
     )
 

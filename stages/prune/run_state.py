@@ -28,7 +28,7 @@ from stages.prune.trajectory import TrajectoryRow
 from stages.prune.width_update import WidthState, WidthUpdate
 from stages.prune.widths import WidthRule, uniform_widths
 
-CHECKPOINT_FORMAT = 2
+CHECKPOINT_FORMAT = 3
 # What reading a checkpoint raises when the file is torn, of another format or of another network.
 UNREADABLE = (
     OSError,
@@ -62,6 +62,12 @@ class Run:
             return self.net(x)
         return folded_forward(self.net, self.channels, self.pruning.state.masks, x)
 
+    def note(self, loss: float | None) -> None:
+        """A row of the trajectory for a moment without an update."""
+        update = self.rows[-1].update if self.rows else 0
+        used = self.channels.resources
+        self.rows.append(TrajectoryRow.between_updates(self.step, update, loss, self.widths, used))
+
     def shrink(self, task: Task) -> None:
         """Go on with only the channels that the masks keep."""
         assert self.pruning is not None
@@ -75,15 +81,18 @@ class Run:
 
 
 def fresh_run(task: Task) -> Run:
-    """The start of training: wide, or with `method: uniform` as narrow as it will stay."""
+    """The start of training: wide, or as narrow as it will stay with `method: uniform` or if nothing can be pruned."""
     torch.manual_seed(derived_seed(task.config.seed, "weights", 0))
     run = _run_of(task, None)
-    if task.config.method == "uniform":
+    if not run.channels.widths:
+        pass
+    elif task.config.method == "uniform":
         rule, objectives = WidthRule(run.channels, task.config), Objectives(run.channels, task.config, task.budget)
         run = _run_of(task, uniform_widths(rule, objectives))
         _draw_weights(run.net)
     else:
         run.pruning = WidthUpdate(run.channels, task.config, task.budget)
+    run.note(None)
     return run
 
 

@@ -20,7 +20,7 @@ from stages.prune.config import PruneConfig
 class Pruned:
     network: Path  # network.pt: state_dict of the shrunk float network
     architecture: Path  # architecture.json: rebuilds it
-    trajectory: Path  # trajectory.csv: one row per update
+    trajectory: Path  # trajectory.csv: one row per update, then one per epoch
     prune_metrics: Path  # metrics.json: accuracy, resources before and after
     pruned_layers: Path  # layers.csv: what each op needs before and after
 

@@ -56,6 +56,8 @@ def train(task: Task, progress: Progress, checkpoint: Checkpoint) -> Trained:
         while run.epoch < task.config.epochs:
             loss = _train_epoch(task, run)
             run.epoch += 1
+            if run.pruning is None:
+                run.note(loss)
             checkpoint.save(lambda path: save_run(run, path))
             share = accuracy(run.net, run.forward, task.examples.validation)
             progress.advance(1, note=f"loss {loss:.2f} val {100 * share:.1f} %")
@@ -77,9 +79,18 @@ def refuse_unreachable(task: Task, channels: Channels) -> None:
         if wanted >= least:
             way_out += f" or lower prune.min_channels (1 needs {least}{unit})"
         raise ConfigError(
-            f"budget.{name}: {wanted}{unit} cannot be met, {task.network.title} with {max(smallest)} channels in "
-            f"every layer needs {reachable}; {way_out}"
+            f"budget.{name}: {wanted}{unit} cannot be met, {task.network.title} with {_narrowest(channels, smallest)} "
+            f"needs {reachable}; {way_out}"
         )
+
+
+def _narrowest(channels: Channels, smallest: tuple[int, ...]) -> str:
+    if not smallest:
+        return "no layer that can be pruned (their channels are concatenated, or are the classes)"
+    width = max(smallest)
+    words = f"{width} channel{'s' if width > 1 else ''} in every layer"
+    has_fixed = any(op.kind == "CONCATENATION" for op in channels.graph.ops)
+    return f"{words} that is not concatenated (those keep all theirs)" if has_fixed else words
 
 
 def _refuse_missed_budgets(task: Task, pruning: WidthUpdate) -> None:
@@ -87,11 +98,13 @@ def _refuse_missed_budgets(task: Task, pruning: WidthUpdate) -> None:
     missed = [
         f"{name} is {getattr(left, name)}, needed {getattr(task.budget, name)}" for name in exceeded(left, task.budget)
     ]
-    if missed and not task.config.may_miss_budgets:
+    if missed and not task.config.may_miss(task.budget.limits):
+        way_out = f"raise prune.epochs (now {task.config.epochs}) or prune.rate (now {task.config.rate:g})"
+        if not pruning.state.updates:
+            way_out = f"lower prune.start_step (now {task.config.start_step}) or prune.update_every"
         raise StageError(
             f"prune: budgets not met after {task.config.epochs} epochs and {pruning.state.updates} updates: "
-            f"{', '.join(missed)}; raise prune.epochs (now {task.config.epochs}) or "
-            f"prune.rate (now {task.config.rate:g})"
+            f"{', '.join(missed)}; {way_out}"
         )
 
 
@@ -120,11 +133,7 @@ def train_step(task: Task, run: Run, x: Tensor, y: Tensor) -> float:
     loss = F.cross_entropy(run.forward(x), y, label_smoothing=task.config.label_smoothing)
     value = float(loss.detach())
     if not math.isfinite(value):
-        layer = first_broken_layer(run.channels, x) or "the loss itself"
-        raise StageError(
-            f"prune: training loss is {value} at step {run.step}, first not finite in {layer}; "
-            f"lower prune.learning_rate (now {task.config.learning_rate:g})"
-        )
+        raise _diverged(task, run, f"training loss is {value}", x)
     loss.backward()
     run.optimiser.step()
     run.step += 1
@@ -132,12 +141,24 @@ def train_step(task: Task, run: Run, x: Tensor, y: Tensor) -> float:
     return value
 
 
+def _diverged(task: Task, run: Run, found: str, x: Tensor) -> StageError:
+    layer = first_broken_layer(run.channels, x) or "the loss itself"
+    return StageError(
+        f"prune: {found} at step {run.step}, first not finite in {layer}; "
+        f"lower prune.learning_rate (now {task.config.learning_rate:g})"
+    )
+
+
 def update_widths(task: Task, run: Run, pruning: WidthUpdate, loss: float) -> None:
     """One update of widths and masks; shrinks the network once they have settled."""
     validation = task.examples.validation
     generator = seeded(task.config.seed, "validation", pruning.state.updates)
     chosen = torch.randperm(len(validation), generator=generator)[: task.config.validation_batch]
-    moved = pruning.update(run.net, channels_last(validation.x[chosen]), validation.y[chosen])
+    x = channels_last(validation.x[chosen])
+    try:
+        moved = pruning.update(run.net, x, validation.y[chosen])
+    except FloatingPointError as error:
+        raise _diverged(task, run, str(error), x) from error
     run.rows.append(TrajectoryRow.of(run.step, pruning.state.updates, loss, moved))
     if moved.move is not None and moved.move.task_loss is not None:
         run.macs_trained += len(chosen) * run.channels.resources.macs  # forward and backward, like a training step

@@ -1,14 +1,15 @@
-"""trajectory.csv: one row per update of the widths."""
+"""trajectory.csv: the network at the start, after every update of the widths, and once small after every epoch."""
 
 from __future__ import annotations
 
 import csv
 import io
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from stages.graph.graph import Graph
+from stages.graph.resources import Resources
 from stages.prune.width_update import Move, WidthStep
 
 FIGURES = (
@@ -28,41 +29,46 @@ AT_REST = Move("none", None, 0.0, None, 0.0)
 
 @dataclass(frozen=True)
 class TrajectoryRow:
-    """The network after one update."""
+    """The network at one moment."""
 
     step: int
-    update: int
-    objective: str  # 'none' once the budgets hold
+    update: int  # how many there were so far
+    objective: str  # 'none' once the budgets hold, and where there was no update
     widths: tuple[int, ...]
     size_bytes: int
     peak_bytes: int
     macs: int
-    train_loss: float
+    train_loss: float | None  # of the last step, of a small network's last epoch; there is none at the start
     task_loss: float | None  # not computed once the budgets hold, or without P_TSK
     resource_loss: float
-    masks_changed: float
+    masks_changed: float | None  # share of channels; None where there was no update
     peak_bytes_imprecise: int
     task_pull: float | None  # mean over the groups of alpha_TSK * dP_TSK/dpi as it was used, before the clip
     resource_pull: float
 
     @classmethod
     def of(cls, step: int, update: int, train_loss: float, moved: WidthStep) -> TrajectoryRow:
-        used, move = moved.resources, moved.move or AT_REST
+        """After an update."""
+        move = moved.move or AT_REST
+        return replace(
+            cls.between_updates(step, update, train_loss, moved.widths, moved.resources),
+            **asdict(move),
+            masks_changed=moved.masks_changed,
+        )
+
+    @classmethod
+    def between_updates(
+        cls, step: int, update: int, train_loss: float | None, widths: tuple[int, ...], used: Resources
+    ) -> TrajectoryRow:
+        """Before the first one, or behind the last."""
         return cls(
             step=step,
             update=update,
-            objective=move.objective,
-            widths=moved.widths,
-            size_bytes=used.size_bytes,
-            peak_bytes=used.peak_bytes,
-            macs=used.macs,
+            widths=widths,
+            **asdict(used),
             train_loss=train_loss,
-            task_loss=move.task_loss,
-            resource_loss=move.resource_loss,
-            masks_changed=moved.masks_changed,
-            peak_bytes_imprecise=used.peak_bytes_imprecise,
-            task_pull=move.task_pull,
-            resource_pull=move.resource_pull,
+            masks_changed=None,
+            **asdict(AT_REST),
         )
 
 

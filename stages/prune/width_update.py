@@ -106,8 +106,11 @@ class WidthUpdate:
         return WidthStep(widths, self.objectives.resources(widths), move, changed)
 
     def task_loss(self, net: nn.Module, x: Tensor, y: Tensor) -> TaskLoss:
-        """P_TSK and its gradient by every multiplier."""
-        return task_loss(net, self.channels, self.state.masks, (x, y), self.config.task_slope)
+        """P_TSK and its gradient by every multiplier; FloatingPointError unless all of it is finite."""
+        found = task_loss(net, self.channels, self.state.masks, (x, y), self.config.task_slope)
+        if not np.isfinite([found.loss, *found.gradient]).all():
+            raise FloatingPointError(f"P_TSK is {found.loss}, its largest gradient {np.abs(found.gradient).max()}")
+        return found
 
     def resource_loss(self, *names: str) -> ResourceLoss:
         """P_RES of the named objectives and its gradient by every multiplier."""

@@ -51,6 +51,7 @@ class NetworkFigures:
     peak: Bound
     macs: Bound
     unpruned_macs: int | None
+    macs_trained_relative: float | None  # computation of the training, over training the unpruned network for as long
 
     @property
     def within_budget(self) -> bool:
@@ -98,6 +99,7 @@ def network_figures(
         peak=Bound(_value(planned, peak, plan), budget.peak_bytes),
         macs=Bound(_value(planned, "macs", plan), budget.macs),
         unpruned_macs=pruned.get("before", {}).get("macs"),
+        macs_trained_relative=pruned.get("macs_trained_relative"),
     )
 
 

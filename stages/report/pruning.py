@@ -24,10 +24,12 @@ _PER_LAYER = {
 def pruning_figures(trajectory: Path, pruned_layers: Path, budget: BudgetConfig) -> dict[str, str]:
     """SVG by name; a network that was never updated (uniform scaling, or nothing to prune) has no trajectory."""
     steps, layers = read_rows(trajectory), read_rows(pruned_layers)
+    updated = [row for row in steps if row["masks_changed"] != ""]
+    start = [row for row in steps if row["step"] == "0"]
     drawn = {
-        "pruning_resources": _resources(steps, budget),
+        "pruning_resources": _resources([*start, *updated], budget) if updated else "",
         "pruning_losses": _losses(steps),
-        "pruning_masks": _masks(steps),
+        "pruning_masks": _masks(updated),
         "pruning_widths": _widths(layers),
         **{f"pruning_{column}": _layers(layers, column) for column in _PER_LAYER},
     }
@@ -50,7 +52,7 @@ def _resources(steps: Rows, budget: BudgetConfig) -> str:
 
 def _losses(steps: Rows) -> str:
     lines = [
-        Series("training loss", _points(steps, "train_loss"), COLOURS[0]),
+        Series("training loss (smoothed labels)", _points(steps, "train_loss"), COLOURS[0]),
         Series("P_TSK (validation)", _points(steps, "task_loss"), COLOURS[1]),
     ]
     return line_plot("Pruning: losses", "training step", "cross-entropy", [line for line in lines if line.points])

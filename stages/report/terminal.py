@@ -16,7 +16,7 @@ def table_text(network: NetworkFigures, boards: Sequence[BoardFigures]) -> str:
         f"{network.experiment} on {network.data_source}: int8 accuracy {100 * network.accuracy_int8:.2f} %{counted}",
         "",
         *_aligned([["resource", "used", "budget", ""], *_resource_rows(network)]),
-        *([f"  (pruned from {network.unpruned_macs:,} MACs)"] if network.unpruned_macs is not None else []),
+        *_pruned_lines(network),
         "",
         *_aligned([_BOARD_TITLES, *(_board_row(figures) for figures in boards)]),
         *("  " + line for figures in boards for line in figures.lines),
@@ -24,6 +24,13 @@ def table_text(network: NetworkFigures, boards: Sequence[BoardFigures]) -> str:
         *_notes(boards),
     ]
     return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def _pruned_lines(network: NetworkFigures) -> list[str]:
+    if network.unpruned_macs is None or network.macs_trained_relative is None:
+        return []
+    share = f"{100 * network.macs_trained_relative:.0f} % of the MACs of training all of it"
+    return [f"  (pruned from {network.unpruned_macs:,} MACs; training took {share})"]
 
 
 def _resource_rows(network: NetworkFigures) -> list[list[str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from pipeline.errors import StageError
@@ -87,12 +88,30 @@ class MeanHead(nn.Module):
         return self.classifier(self.conv(x).mean((2, 3)))
 
 
+class Functional(nn.Module):
+    """Pooling, gates and flattening by functions and methods, sizes taken from the tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.squeeze, self.excite = nn.Conv2d(2, 6, 3, padding=1), nn.Linear(6, 3), nn.Linear(3, 6)
+        self.wide, self.classifier = nn.Conv2d(6, 4, 1), nn.Linear(4 * 4 * 4, 5)
+
+    def forward(self, x):
+        x = F.max_pool2d(F.relu(self.stem(x)), 2, padding=1)
+        count, channels = x.size(0), x.size(1)
+        gate = F.adaptive_avg_pool2d(x, 1).view(count, channels)
+        gate = torch.sigmoid(self.excite(F.relu(self.squeeze(gate)))).view(count, channels, 1, 1)
+        x = F.avg_pool2d(self.wide(x * gate), (2, 1), stride=1)
+        return self.classifier(F.dropout(x.reshape(x.shape[0], -1), 0.5, self.training))
+
+
 NETS = {
     "dscnn": lambda: build(DSCNN),
     "dscnn_pruned": lambda: build(DSCNN, widths=(2, 3, 5)),
     "residual": Residual,
     "gated": Gated,
     "mean": MeanHead,
+    "functional": Functional,
 }
 
 
@@ -277,3 +296,105 @@ def test_a_forward_that_cannot_be_traced_is_refused():
         graph_from_torch(Branching(), SHAPE)
     with pytest.raises(StageError, match=r"MeanHead: torch.fx cannot trace it for input \(9, 6, 3\)"):
         graph_from_torch(MeanHead(), (9, 6, 3))
+
+
+class Calling(nn.Module):
+    """Two layers and one way of using them, two modules deep."""
+
+    def __init__(self, call) -> None:
+        super().__init__()
+        self.blocks = nn.Sequential(_Called(call))
+
+    def forward(self, x):
+        return self.blocks(x)
+
+
+class _Called(nn.Module):
+    def __init__(self, call) -> None:
+        super().__init__()
+        self.conv, self.other, self.call = nn.Conv2d(2, 2, 1), nn.Conv2d(2, 2, 1), call
+
+    def forward(self, x):
+        return self.call(self, x)
+
+
+@pytest.mark.parametrize(
+    "call, sentence",
+    [
+        (lambda net, x: F.leaky_relu(net.conv(x)), "^blocks.0, leaky_relu in its forward: no such layer is supported"),
+        (lambda net, x: F.fractional_max_pool2d(net.conv(x), 2, 2), "^blocks.0, fractional_max_pool2d in its forward"),
+        (lambda net, x: net.conv(x).chunk(2)[0], "^blocks.0, chunk in its forward: no such layer"),
+        (lambda net, x: net.conv(x).view(-1, 108), "view in its forward: a size of 108 that is written out; use torch"),
+        (lambda net, x: net.conv(x).view(1, -1), "view in its forward: a size of 1 that is written out"),
+        (
+            lambda net, x: net.conv(x).view(x.size(0), -1, x.size(3)),
+            r"view in its forward: makes \(1, 18, 6\); needed a",
+        ),
+        (lambda net, x: F.max_pool2d(net.conv(x), 2, ceil_mode=True), "max_pool2d in its forward: ceil mode"),
+        (lambda net, x: (net.conv(x), net.other(x)), "^the network returns 2 tensors, needed one tensor; return"),
+        (lambda net, x: {"logits": net.conv(x)}, "^the network returns a dict, needed one tensor"),
+    ],
+)
+def test_a_call_that_cannot_be_expressed_is_refused_with_the_module_that_makes_it(call, sentence):
+    with pytest.raises(StageError, match=sentence) as refusal:
+        graph_from_torch(Calling(call), SHAPE)
+    assert " at 0x" not in str(refusal.value)
+
+
+def _overwrites_a_shortcut(net, x):
+    x = net.conv(x)
+    y = net.other(F.relu(x, inplace=True))
+    return x + y
+
+
+def _overwrites_behind_a_dropout(net, x):
+    x = net.conv(x)
+    y = net.other(F.dropout(x, 0.5, net.training).relu_())
+    return x + y
+
+
+@pytest.mark.parametrize("call", [_overwrites_a_shortcut, _overwrites_behind_a_dropout])
+def test_what_torch_overwrites_must_not_be_read_again(call):
+    with pytest.raises(StageError, match="works in place on what .*add in its forward reads afterwards; set inplace"):
+        graph_from_torch(Calling(call), SHAPE)
+
+
+def test_a_sum_in_place_that_the_tracer_takes_for_another_is_refused():
+    def act(net, x):
+        x, y = net.conv(x), net.other(x)
+        shortcut = x
+        x += y
+        return x + shortcut
+
+    with pytest.raises(StageError, match="Calling: computes something else when torch.fx traces it; write x = x \\+ y"):
+        graph_from_torch(Calling(act), SHAPE)
+
+
+def test_in_place_layers_whose_operand_nobody_else_reads_are_no_different():
+    def act(net, x):
+        x = net.conv(x)
+        size = x.size(0)
+        y = net.other(x)
+        x = F.relu(x, inplace=True)
+        y += x
+        return y.relu_().view(size, -1)
+
+    torch.manual_seed(0)
+    net = Calling(act)
+    x = torch.randn(1, 2, 9, 6)
+    found = evaluated(graph_from_torch(net, SHAPE, softmax=False), x.numpy().transpose(0, 2, 3, 1))
+    expected = net(x).detach().reshape(1, 2, 9, 6).permute(0, 2, 3, 1).reshape(1, -1).numpy()
+    assert np.abs(found - expected).max() < 1e-5
+
+
+def test_a_network_without_parameters_is_traced_too():
+    graph = graph_from_torch(nn.Sequential(nn.MaxPool2d(3), nn.Flatten()), SHAPE, softmax=False)
+    assert [op.kind for op in graph.ops] == ["MAX_POOL_2D", "RESHAPE"]
+
+
+def test_concatenation_takes_its_arguments_by_name():
+    def act(net, x):
+        return torch.cat(tensors=[net.conv(x), net.other(x)], axis=1)
+
+    graph = graph_from_torch(Calling(act), SHAPE, softmax=False)
+    assert graph.ops[-1].kind == "CONCATENATION" and graph.tensors[graph.outputs[0]].shape == (1, 9, 6, 4)

@@ -27,6 +27,31 @@ def make(width, classes=3):
 def text():
     return "no network"
 
+def broken(width):
+    raise KeyError("depth")
+
+def heads(width):
+    class Heads(nn.Module):
+        def forward(self, x):
+            return {"logits": x}
+    return Heads()
+
+def shared(width, what):
+    class Shared(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.Conv2d(1, width, 3), nn.Conv2d(1, width, 3)
+            self.norm, self.head = nn.BatchNorm2d(width), nn.Linear(width, 3)
+            if what == "weight":
+                self.b.weight = self.a.weight
+        def forward(self, x):
+            a, b = self.norm(self.a(x)), self.b(x)
+            return self.head((a + (self.norm(b) if what == "norm" else b)).mean((2, 3)))
+    return Shared()
+
+def nested(width, table, extra=None):
+    return make(width * table[0][1])
+
 def odd():
     return nn.Sequential(nn.Conv2d(1, 4, 3), nn.Sequential(nn.GELU()), nn.Flatten(), nn.Linear(4 * 6 * 4, 3))
 """
@@ -175,6 +200,8 @@ def test_a_network_of_the_users_own_is_built_narrowed_and_found_again(my_nets, t
         ({"args": {}}, "does not take these args .*width.*; check network.args"),
         ({"args": {"width": 4, "depth": 2}}, "does not take these args .*depth"),
         ({"module": "my_nets:text", "args": {}}, "returned str, needed a torch.nn.Module"),
+        ({"module": "my_nets:broken"}, r"my_nets:broken: does not take these args \(KeyError: 'depth'\); check"),
+        ({"module": "my_nets:heads"}, "delivers a dict, needed one tensor; return only the logits"),
         ({"input_shape": (8, 6, 3)}, r"does not take an input of \(8, 6, 3\)"),
         ({"classes": 4}, r"delivers \(1, 3\), needed \(1, 4\); check network.classes"),
     ],
@@ -182,6 +209,30 @@ def test_a_network_of_the_users_own_is_built_narrowed_and_found_again(my_nets, t
 def test_a_network_of_the_users_own_that_does_not_fit_is_a_config_error(settings, sentence, my_nets):
     with pytest.raises(ConfigError, match=sentence):
         build(own(**settings))
+
+
+@pytest.mark.parametrize(
+    "what, sentence",
+    [
+        ("norm", "^norm: used more than once, which cannot be pruned; give each use its own layer"),
+        ("weight", "^b.weight: the same parameter as a.weight, which cannot be pruned; give each its own"),
+    ],
+)
+def test_what_two_layers_share_is_refused_before_training(my_nets, what, sentence):
+    net = build(own("my_nets:shared", args={"width": 4, "what": what}))
+    with pytest.raises(StageError, match=sentence):
+        find_channels(net, (8, 6, 1))
+
+
+def test_a_file_that_is_no_python_is_a_config_error(my_nets):
+    my_nets.write_text("def make(:\n")
+    with pytest.raises(ConfigError, match=r"my_nets:make: cannot be imported \(SyntaxError: invalid syntax"):
+        build(own())
+
+
+def test_arguments_may_be_tables(my_nets):
+    net = build(own("my_nets:nested", args={"width": 2, "table": [[3, 4], [1, 16]], "extra": None}))
+    assert net[0].out_channels == 8
 
 
 def test_an_unsupported_layer_of_the_users_own_is_named_by_its_path(my_nets):

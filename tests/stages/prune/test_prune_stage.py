@@ -148,8 +148,26 @@ def _unpruned():
     return build(NETWORK)
 
 
+def trajectory_of(folder):
+    """All rows, and those of updates."""
+    rows = list(csv.DictReader((folder / "trajectory.csv").read_text().splitlines()))
+    return rows, [row for row in rows if row["masks_changed"] != ""]
+
+
+def test_the_trajectory_goes_from_the_whole_network_to_the_end_of_training(undisturbed):
+    rows, updates = trajectory_of(undisturbed)
+    metrics = metrics_of(undisturbed)
+    first, last = rows[0], rows[-1]
+    assert (first["step"], first["update"], first["train_loss"]) == ("0", "0", "")
+    assert int(first["macs"]) == metrics["before"]["macs"] and int(last["macs"]) == metrics["after"]["macs"]
+    epochs = rows[1 + len(updates) :]  # steps of an epoch: 8
+    assert [int(row["step"]) for row in epochs] == list(range(int(epochs[0]["step"]), 65, 8)) and len(epochs) > 2
+    assert all(float(row["train_loss"]) > 0 and row["update"] == updates[-1]["update"] for row in epochs)
+    assert metrics["updates"] == len(updates)
+
+
 def test_the_trajectory_falls_to_the_budgets(undisturbed):
-    rows = list(csv.DictReader((undisturbed / "trajectory.csv").read_text().splitlines()))
+    _, rows = trajectory_of(undisturbed)
     assert list(rows[0]) == [
         "step", "update", "objective", "width_stem", "width_blocks.0.pointwise", "width_blocks.1.pointwise",
         "size_bytes", "peak_bytes", "macs", "train_loss", "task_loss", "resource_loss", "masks_changed",
@@ -287,11 +305,87 @@ def test_budgets_not_met_in_time_name_the_figures_and_the_way_out(data, tmp_path
         prune(data, tmp_path / "out", epochs=1, rate=0.01)
 
 
+def test_without_a_single_update_the_start_is_blamed(data, tmp_path):
+    with pytest.raises(StageError, match=r"and 0 updates: .*; lower prune.start_step \(now 99\) or prune.update_every"):
+        prune(data, tmp_path / "out", epochs=1, start_step=99)
+
+
+CONCATENATING = """
+import torch
+from torch import nn
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.stem, self.head = nn.Conv2d(1, 8, 3), nn.Linear(16, 3)
+        self.a, self.b = nn.Conv2d(8, 6, 1), nn.Conv2d(8, 10, 1)
+    def forward(self, x):
+        x = self.stem(x)
+        return self.head(torch.cat([self.a(x), self.b(x)], 1).mean((2, 3)))
+def make():
+    return Net()
+"""
+
+
+def test_concatenated_layers_keep_their_channels_and_the_refusal_says_so(data, tmp_path, monkeypatch):
+    (tmp_path / "joined_nets.py").write_text(CONCATENATING)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    network = NetworkConfig(module="joined_nets:make", input_shape=(12, 6, 1), classes=3)
+    with pytest.raises(ConfigError, match=r"4 channels in every layer that is not concatenated \(those keep all"):
+        prune(data, tmp_path / "out", network=network, budget=BudgetConfig(size_bytes="100B"))
+    prune(data, tmp_path / "out", network=network, budget=BudgetConfig(size_bytes="330B"))
+    layers = list(csv.DictReader((tmp_path / "out" / "layers.csv").read_text().splitlines()))
+    assert [row["channels_after"] for row in layers if row["op"] == "CONV_2D"] == ["7", "6", "10"]
+
+
 def test_a_loss_that_is_not_finite_names_step_and_layer(data, tmp_path):
     with pytest.raises(
         StageError, match=r"training loss is \S+ at step \d+, first not finite in \S+; lower prune.learning_rate"
     ):
         prune(data, tmp_path / "out", learning_rate=1e30, warmup_epochs=0)
+
+
+def test_a_validation_loss_that_is_not_finite_names_step_and_layer(data, tmp_path):
+    # An update after every step: weights that one step blew up meet the validation data first.
+    settings = {"learning_rate": 1e30, "warmup_epochs": 0, "update_every": 1, "start_step": 1}
+    sentence = (
+        r"prune: P_TSK is \S+, its largest gradient \S+ at step 1, first not finite in \S+; lower prune.learning_rate"
+    )
+    with pytest.raises(StageError, match=sentence):
+        prune(data, tmp_path / "out", **settings)
+
+
+def test_one_channel_is_enough_also_for_depthwise_layers(data, tmp_path):
+    prune(data, tmp_path / "out", budget=BudgetConfig(size_bytes="130B"), min_channels=1, rate=60.0, losses="resource")
+    metrics = metrics_of(tmp_path / "out")
+    assert 1 in metrics["widths"] and metrics["fits"]
+    layers = list(csv.DictReader((tmp_path / "out" / "layers.csv").read_text().splitlines()))
+    assert [row["channels_after"] for row in layers if row["op"] == "DEPTHWISE_CONV_2D"] == [
+        str(width) for width in metrics["widths"][:2]
+    ]
+
+
+def test_metrics_are_those_of_the_runtime_that_the_budget_is_for(data, tmp_path):
+    budget = BudgetConfig(peak_bytes="700B", runtime="overlap")
+    prune(data, tmp_path / "out", budget=budget)
+    metrics = metrics_of(tmp_path / "out")
+    graph = graph_from_torch(load_architecture(tmp_path / "out" / "architecture.json"), NETWORK.input_shape)
+    assert metrics["fits"] is True
+    assert metrics["after"]["peak_bytes"] == resources(graph, "overlap").peak_bytes <= 700 < resources(graph).peak_bytes
+
+
+@pytest.mark.parametrize("method", ["differentiable", "uniform"])
+def test_a_network_without_a_layer_to_prune_is_trained_or_refused(data, tmp_path, monkeypatch, method):
+    (tmp_path / "flat_nets.py").write_text(
+        "from torch import nn\ndef make():\n    return nn.Sequential(nn.Flatten(), nn.Linear(72, 3))\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    network = NetworkConfig(module="flat_nets:make", input_shape=(12, 6, 1), classes=3)
+    prune(data, tmp_path / "out", network=network, budget=BudgetConfig(size_bytes="300B"), method=method)
+    assert metrics_of(tmp_path / "out")["widths"] == [] and metrics_of(tmp_path / "out")["fits"]
+    with pytest.raises(
+        ConfigError, match=r"200 B cannot be met, flat_nets:make with no layer that can be pruned .* 228 B"
+    ):
+        prune(data, tmp_path / "out", network=network, budget=BudgetConfig(size_bytes="200B"), method=method)
 
 
 @pytest.mark.parametrize("layer", ["stem.conv", "blocks.0.pointwise.conv", "blocks.1.depthwise.norm", "classifier"])
@@ -308,7 +402,7 @@ def test_a_broken_layer_is_named_with_its_path_and_the_step(layer):
 
 
 def test_the_computation_spent_is_that_of_every_step_and_every_task_loss(undisturbed):
-    rows = list(csv.DictReader((undisturbed / "trajectory.csv").read_text().splitlines()))
+    _, rows = trajectory_of(undisturbed)
     metrics = json.loads((undisturbed / "metrics.json").read_text())
     before, after = metrics["before"]["macs"], metrics["after"]["macs"]
     shrunk_at, task_losses = int(rows[-1]["step"]), sum(row["task_loss"] != "" for row in rows)
@@ -320,7 +414,7 @@ def test_the_computation_spent_is_that_of_every_step_and_every_task_loss(undistu
 @pytest.mark.parametrize("settle", [0, 2])
 def test_the_network_is_shrunk_as_many_updates_after_the_budgets_hold_as_configured(data, tmp_path, settle):
     prune(data, tmp_path / "out", settle_updates=settle)
-    rows = list(csv.DictReader((tmp_path / "out" / "trajectory.csv").read_text().splitlines()))
+    _, rows = trajectory_of(tmp_path / "out")
     assert [row["objective"] for row in rows].count("none") == settle
 
 
@@ -375,7 +469,9 @@ def test_uniform_scaling_trains_the_small_network_from_the_start(data, tmp_path)
     metrics = metrics_of(tmp_path / "out")
     assert metrics["fits"] is True and metrics["updates"] == 0 and len(set(metrics["widths"])) == 1
     assert metrics["macs_trained_relative"] == pytest.approx(metrics["after"]["macs"] / metrics["before"]["macs"])
-    assert (tmp_path / "out" / "trajectory.csv").read_text().count("\n") == 1
+    rows, updates = trajectory_of(tmp_path / "out")
+    assert not updates and {int(row["macs"]) for row in rows} == {metrics["after"]["macs"]}
+    assert [int(row["step"]) for row in rows] == list(range(0, 65, 8))
 
 
 def test_a_uniform_run_that_was_killed_ends_with_the_same_bytes(data, tmp_path):
@@ -398,7 +494,7 @@ def test_live_masks_move_until_the_end_and_cost_the_whole_training(data, tmp_pat
 
 def test_a_late_start_leaves_the_network_whole_until_then(data, tmp_path):
     prune(data, tmp_path / "out", start_step=30)
-    rows = list(csv.DictReader((tmp_path / "out" / "trajectory.csv").read_text().splitlines()))
+    _, rows = trajectory_of(tmp_path / "out")
     assert int(rows[0]["step"]) == 30
 
 

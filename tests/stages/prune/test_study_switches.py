@@ -12,7 +12,7 @@ from pipeline.errors import ConfigError
 from stages.nets.channels import find_channels
 from stages.nets.config import BudgetConfig, NetworkConfig
 from stages.nets.registry import build
-from stages.prune.config import PruneConfig
+from stages.prune.config import OBJECTIVES, PruneConfig
 from stages.prune.masks import explicit_forward
 from stages.prune.objectives import Objectives, exceeded
 from stages.prune.task_loss import task_loss
@@ -223,4 +223,5 @@ def test_objectives_that_make_no_sense_are_refused(objectives):
     ],
 )
 def test_only_a_study_may_end_over_its_budgets(settings, expected):
-    assert PruneConfig(**settings).may_miss_budgets is expected
+    assert PruneConfig(**settings).may_miss(OBJECTIVES) is expected
+    assert PruneConfig(objectives=("macs",)).may_miss(["macs"]) is False

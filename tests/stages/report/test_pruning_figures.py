@@ -60,6 +60,15 @@ def test_resources_end_on_the_line_of_their_budgets_and_the_imprecise_peak_below
     assert [x for x, _ in size] == [70.0, 350.0, 630.0]
 
 
+def test_the_start_belongs_to_the_resources_and_the_epochs_of_the_small_network_to_the_losses(tmp_path):
+    header, *rows = STEPS.splitlines()
+    start, epoch = "0,none,8000,1800,1600000,,,,1800", "500,none,1000,500,200000,0.9,,,400"
+    found = figures(tmp_path, steps="\n".join([header, start, *rows, epoch]) + "\n")
+    assert [len(line) for line in lines_of(found["pruning_resources"])] == [4, 4, 4, 4]
+    assert [len(line) for line in lines_of(found["pruning_losses"])] == [4, 2]
+    assert [len(line) for line in lines_of(found["pruning_masks"])] == [3]
+
+
 def test_a_loss_that_was_not_computed_leaves_a_gap(tmp_path):
     train, task = lines_of(figures(tmp_path)["pruning_losses"])
     assert (len(train), len(task)) == (3, 2)

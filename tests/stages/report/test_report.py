@@ -121,7 +121,7 @@ def make_report(
         put(tmp_path / "dataset.json", {"source": "builtin"}),
         put(tmp_path / "accuracy.json", {"accuracy_int8": 0.9375, "n": 640}),
         put(tmp_path / "plan.json", plan),
-        put(tmp_path / "metrics.json", {"before": {"macs": 56_000_000}}),
+        put(tmp_path / "metrics.json", {"before": {"macs": 56_000_000}, "macs_trained_relative": 0.1849}),
         {name: put(tmp_path / f"{name}.footprint.json", footprint) for name in (BOARD, TWIN)},
         {BOARD: put_rows(tmp_path / "b.csv", board_rows), TWIN: put_rows(tmp_path / "t.csv", twin_rows)},
         {name: put_rows(tmp_path / f"{name}.layers.csv", [layer]) for name in (BOARD, TWIN)},
@@ -246,7 +246,7 @@ def test_table_shows_the_figures_and_says_what_is_virtual(tmp_path: Path) -> Non
     text = make_report(tmp_path).table.read_text()
     for part in (
         "93.75 % of 640 test examples",
-        "pruned from 56,000,000 MACs",
+        "(pruned from 56,000,000 MACs; training took 18 % of the MACs of training all of it)",
         "60,000 B",
         "63,600 B",
         "8,000,000",
