@@ -27,7 +27,7 @@ _MIXER = np.uint64(0x9E3779B97F4A7C15)  # odd, without pattern
 _MOST_BYTES = 128 << 20  # of a layer's moves; while they are sorted, three times as much is in use
 _MOVE_BYTES = 48  # of one move and its place in the sorted layer, beside the words of its set
 _WORDS_PER_STATE = 14  # a layer with more words among its moves counts as more states: it takes longer
-_FEW_BLOCKS, _STATES_PER_BLOCK = 128, 64  # so does one at which more blocks than that could be ready
+_FEW_WORDS = 4  # with more, in pieces of over 256 blocks, looking at each block that may be ready counts, too
 _THRESHOLD = 0.9  # of the bound; wirings of 32 nodes end at 0.92 to 0.97 of what the depth-first search found before
 
 
@@ -94,7 +94,7 @@ class Sweep:
         self._live, self._peak = live[kept], peak[kept]
         self._layers.append(_Layer(rows[kept], entries[kept]))
         self.states += max(len(kept), len(rows) * self._words // _WORDS_PER_STATE)
-        self.states += max(0, len(moves) - _FEW_BLOCKS) * _STATES_PER_BLOCK
+        self.states += 2 * len(moves) * max(0, self._words - _FEW_WORDS)
         if len(self._layers) == len(self._entries):
             self.found = self._order()
             self.is_best = not self.is_partial and int(self._peak[0]) > self._threshold
