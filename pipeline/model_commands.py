@@ -54,7 +54,7 @@ def import_model(
     out: OutFile,
     as_json: AsJson = False,
 ) -> None:
-    """Turn a Keras model into a full-int8 .tflite (needs the extra `tensorflow`)."""
+    """Turn a Keras model into a full-int8 .tflite (needs the extra `tf`)."""
     print_answer(load_project(chosen.file).tool("import")(model, data, out), as_json)
 
 

@@ -20,7 +20,7 @@ from pipeline.stage import Config, Progress, read_json, stage, write_json
 class ExportConfig(Config):
     """How much is checked."""
 
-    exporter: Literal["own", "litert"] = "own"  # litert: ours, and its float graph compared with ai-edge-torch's
+    exporter: Literal["own", "litert"] = "own"  # litert: ours, and its float graph compared with litert-torch's
     golden_samples: int = Field(default=32, ge=1)  # test samples in golden.npz, besides two extreme inputs
 
 

@@ -37,6 +37,7 @@ _MOST_NODES = 200_000  # a few seconds; networks of up to some 30 ops need far f
 _MOST_PLACES = 500  # the search recurses once for each place
 _FLOOR_NODES = 2_000  # a tenth of a second; CP-SAT finds what needs more
 _ROUNDS = 150  # of improvement: fragmented packings gain in the first hundred, if at all
+_MOST_PAIRS = 10_000_000  # of places that meet, over all rounds: some three seconds; wirings of 32 nodes stay far below
 
 
 # For (op, operand): by how many bytes the operand must begin behind the op's output at least, if this is its last use;
@@ -286,7 +287,7 @@ def _improved(places: Sequence[Place], start: list[int], floor: int, _most_nodes
     """Put what sticks out at the top earlier in the order, somewhere among those it meets, and pack again."""
     best, order = start, sorted(range(len(places)), key=lambda i: (start[i], i))
     offsets, apart, draw = start, _apart(places), random.Random(0)
-    for _ in range(_ROUNDS):
+    for _ in range(min(_ROUNDS, _MOST_PAIRS // (1 + sum(map(len, apart))))):
         height = _height(places, offsets)
         top = [i for i in order if offsets[i] + places[i].size_bytes == height]
         moved = draw.choice(top)

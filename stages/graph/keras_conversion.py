@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 REFUSED = 3
-_REPRESENTATIVE_ROWS = 500  # more hardly move a range
+REPRESENTATIVE_ROWS = 500  # more hardly move a range
 
 
 class Refusal(Exception):
@@ -25,7 +25,7 @@ class Refusal(Exception):
 
 def main(model: Path, data: Path, out: Path) -> int:
     try:
-        rows = np.load(data, mmap_mode="r", allow_pickle=False)[:_REPRESENTATIVE_ROWS]
+        rows = np.load(data, mmap_mode="r", allow_pickle=False)[:REPRESENTATIVE_ROWS]
         out.write_bytes(converted(model, np.asarray(rows, np.float32)))
     except Refusal as refusal:
         out.with_name(out.name + ".refused").write_text(str(refusal))

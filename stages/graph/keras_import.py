@@ -1,7 +1,7 @@
 """`pipeline import`: other people's Keras models become full-int8 .tflite files that the pipeline optimises and runs.
 
 TensorFlow's converter quantises with a representative set (`keras_conversion`, in a process of its own); the result is
-read back, checked and handed to `optimisation`. Needs the extra `tensorflow`.
+read back, checked and handed to `optimisation`. Needs the extra `tf`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 from pipeline.errors import StageError, ToolError
 from pipeline.stage import Answer
-from stages.graph.keras_conversion import REFUSED
+from stages.graph.keras_conversion import REFUSED, REPRESENTATIVE_ROWS
 from stages.graph.optimisation import optimize
 from stages.graph.tflite_reader import read_tflite
 
@@ -32,26 +32,30 @@ def import_keras(model: Path, data: Path, out: Path) -> Answer:
         raise StageError(f"{model}: no such file; needed a .keras or .h5 model, or a SavedModel folder")
     if importlib.util.find_spec("tensorflow") is None:
         raise StageError(
-            "import: tensorflow is not installed, needed to read Keras models; "
-            "pip install 'tinyml-pipeline[tensorflow]'"
+            "import: tensorflow is not installed, needed to read Keras models; pip install 'tinyml-pipeline[tf]'"
         )
     with tempfile.TemporaryDirectory() as folder:
         converted = Path(folder) / "converted.tflite"
         _convert(model, data, converted)
+        return accepted(model, converted, min(len(rows), REPRESENTATIVE_ROWS), out)
+
+
+def accepted(model: Path, converted: Path, representative_inputs: int, out: Path) -> Answer:
+    """What the converter made of `model`, checked and optimised."""
+    try:
         graph = read_tflite(converted)
         floating = [op for op in graph.ops if graph.tensors[op.outputs[0]].dtype != "int8"]
         if floating:
             kind = graph.tensors[floating[0].outputs[0]].dtype
             raise StageError(f"{model}: {floating[0].kind} {floating[0].name} stays {kind}, needed int8 throughout")
-        try:
-            optimised = optimize(converted, out)
-        except StageError as error:  # it knows the file by a name that nobody gave
-            raise StageError(str(error).replace(str(converted), str(model))) from error
+        optimised = optimize(converted, out)
+    except StageError as error:  # it knows the file by a name that nobody gave
+        raise StageError(str(error).replace(str(converted), str(model))) from error
     source = graph.tensors[graph.inputs[0]]
-    text = f"{model}: converted with {len(rows)} representative inputs, {len(graph.ops)} int8 ops\n"
+    text = f"{model}: converted with {representative_inputs} representative inputs, {len(graph.ops)} int8 ops\n"
     text += optimised.text.replace(str(converted), str(model))
-    record = {"representative_inputs": len(rows), "input_shape": list(source.shape), "optimized": optimised.record}
-    return Answer(text, record)
+    record = {"representative_inputs": representative_inputs, "input_shape": list(source.shape)}
+    return Answer(text, {**record, "optimized": optimised.record})
 
 
 def _checked_rows(data: Path) -> np.ndarray:

@@ -8,8 +8,9 @@ An op that every other one comes before or after splits the problem: all before 
 most of real networks, fall apart into single ops that way. What is left are pieces with a choice. The largest of all
 needs is what counts, so a piece is searched (see `order_search`) only while the best order known for it needs more
 than is needed elsewhere: by bisection between a lower bound and that order, each probe raising the one or lowering
-the other. After `most_states` sets of finished ops the search stops with the best order so far, and says what is
-proven. The limit is not a time, so that the same graph always gives the same order.
+the other. After `most_states` sets of finished ops (sets that cost more count as several), or where too many of them
+would have to be held at once, the search stops with the best order so far, and says what is proven. The limits are
+numbers, not times, so that the same graph always gives the same order.
 """
 
 from __future__ import annotations
@@ -22,11 +23,15 @@ from stages.graph.buffers import Buffers, activation_bytes, buffers_of
 from stages.graph.graph import Graph
 from stages.graph.order_pieces import Part, pieces_of
 from stages.graph.order_search import Probe, Search, Walk, probe
-from stages.graph.order_sweep import Sweep
+from stages.graph.order_sweep import Beam, Sweep, WideBeam
 
 __all__ = ["MOST_STATES", "OpOrder", "OrderProblem", "activation_bytes", "peak_of_order", "smallest_peak_order"]
 
-MOST_STATES = 4_000_000  # some seconds; networks need a few hundred, random wirings of 32 nodes some 200,000
+MOST_STATES = 6_000_000  # some seconds; networks need a few hundred, random wirings of 32 nodes some 200,000
+_SWEEP_PATIENCE = 2_000_000  # before beams look for a better order; with that one a sweep may have far less to see
+# The direction to bet on before one has proved faster: sweeps take about as long either way, too long to do both; beams
+# find better orders from the front. A depth-first search tries both.
+_FAVOURITES = {Search: None, Sweep: 1, Beam: 0, WideBeam: 0}
 _PATIENCE = (500, 5000)  # states after which a bisection first takes a bound for too low
 _FRACTION = 1 << 16  # sizes that are not whole are searched in units of 1/65536 byte: sums must not depend on the order
 
@@ -157,7 +162,8 @@ class _Task:
         self._walks = tuple(Walk(self.part.piece, self._sizes, forwards=forwards) for forwards in (True, False))
         for walk, live in zip(self._walks, self._live, strict=True):
             search = Search(walk, live, float("inf"))
-            search.advance(len(self.part.ops) + 1)
+            while not search.advance(len(self.part.ops) + 1):
+                continue
             assert search.found is not None, "without a bound the first way down is an order"
             self._keep(search.found)
             if self.peak <= enough or len(self.part.ops) == 1:
@@ -168,7 +174,8 @@ class _Task:
 
         An order below a bound is found quickly, as a rule, if there is one; that there is none takes long to prove, and
         about as long for bounds far below the best. So the bisection gives up soon on each bound; then a sweep through
-        all sets improves on the best order that is left, or proves it.
+        all sets improves on the best order that is left, or proves it. Where there are too many sets for that, beams
+        through some of them lower the peak, and the sweep is tried again below it.
         """
         self.floor = max(self.floor, enough)
         states = 0
@@ -179,22 +186,42 @@ class _Task:
                 result = self._probe(Search, bound, min(patience, most_states - states))
                 states += result.states
                 low = max(low if result.order is not None else bound, self.floor)
+        return states + self._sweep(most_states - states)
+
+    def _sweep(self, most_states: int) -> int:
+        states, patience = 0, _SWEEP_PATIENCE
         while self.floor < self.peak and states < most_states:
-            states += self._probe(Sweep, self.peak, most_states - states).states
+            before = self.peak
+            result = self._probe(Sweep, self.peak, min(patience, most_states - states))
+            states += result.states
+            if result.finished is None:
+                states += self._improve_along_beams(most_states - states)
+                patience = most_states
+                if self.peak == before:
+                    break
+        return states
+
+    def _improve_along_beams(self, most_states: int) -> int:
+        """Look at a part of the sets only, for as long as that finds better orders."""
+        states = 0
+        for means in (Beam, WideBeam):
+            has_found = True
+            while has_found and self.floor < self.peak and states < most_states:
+                result = self._probe(means, self.peak, most_states - states)
+                states += result.states
+                has_found = result.order is not None
         return states
 
     def _probe(self, means: type[Search] | type[Sweep], bound: float, most_states: int) -> Probe:
         searches = [means(walk, live, bound) for walk, live in zip(self._walks, self._live, strict=True)]
-        # Large sweeps take about as long either way: better to bet on one than to do both.
-        favourite = 1 if means is Sweep and self._favourite is None else self._favourite
-        result = probe(searches, favourite, most_states)
+        result = probe(searches, _FAVOURITES[means] if self._favourite is None else self._favourite, most_states)
         if result.order is not None:
             self._keep(result.order)
             if result.is_best:
                 self.floor = self.peak
         elif result.finished is not None:
             self.floor = min(result.next_bound, self.peak)
-        if result.finished is not None and (means is Sweep or result.order is None):
+        if result.finished is not None and (means is not Search or result.order is None):
             self._favourite = result.finished  # who saw all there is to see first will do so again
         return result
 

@@ -27,6 +27,7 @@ from typing import Protocol
 from stages.graph.order_pieces import Piece, members
 
 _CHAIN_BLOCKS = 8  # how far ahead a commitment is sought
+_FEW_MOVES = 16  # a set with more of them counts as several; networks and wirings of 32 nodes have up to 13
 _TURN_STATES = 128  # how long one direction searches before the other has its turn
 _HANDICAP = 4  # how much less is asked of the direction that was slower before
 
@@ -150,26 +151,34 @@ class Search:
     """A depth-first search in one direction that can be interrupted."""
 
     is_best = False  # it ends with the first order below its bound
+    is_partial = False
 
     def __init__(self, walk: Walk, live: float, bound: float) -> None:
         self.walk, self.bound = walk, bound
         self.next_bound = float("inf")
         self.states = 0
         self.found: tuple[int, ...] | None = None
-        self._stack = [(0, live, [walk.step(0, entry) for entry in members(walk.first)])]
+        # Sets with what is alive then and the moves; with an entry, the moves are those from before it was taken: wide
+        # graphs leave most sets on the stack, and a list of moves for each would fill the memory.
+        first = [walk.step(0, entry) for entry in members(walk.first)]
+        self._stack: list[tuple[int, float, list[Move], int | None]] = [(0, live, first, None)]
         self._came_from: dict[int, tuple[int, tuple[int, ...]]] = {0: (0, ())}
 
     def advance(self, most_states: int) -> bool:
         """Look at that many more sets; True when the search is over."""
         walk, stack, came_from = self.walk, self._stack, self._came_from
-        for _ in range(most_states):
+        enough = self.states + most_states
+        while self.states < enough:
             if not stack:
                 return True
-            taken, live, ready = stack.pop()
-            self.states += 1
+            taken, live, ready, last = stack.pop()
             if taken == walk.every_op:
+                self.states += 1
                 self.found = self._order()
                 return True
+            if last is not None:
+                ready = self._ready_behind(taken, ready, last)
+            self.states += 1 + len(ready) // _FEW_MOVES
             room = self.bound - live
             moves = []
             for move in ready:
@@ -191,14 +200,14 @@ class Search:
                     # Only its end counts as seen: its inner sets may be reached by other ways, and matter then.
                     if behind not in came_from:
                         came_from[behind] = (taken, entries)
-                        stack.append((behind, live + change, ready))
+                        stack.append((behind, live + change, ready, None))
                     continue
                 moves.sort(reverse=True)
             for change, _, entry in moves:
                 behind = taken | walk.masks[entry]
                 if behind not in came_from:
                     came_from[behind] = (taken, (entry,))
-                    stack.append((behind, live + change, self._ready_behind(behind, ready, entry)))
+                    stack.append((behind, live + change, ready, entry))
         return False
 
     def _ready_behind(self, behind: int, ready: list[Move], entry: int) -> list[Move]:
@@ -246,6 +255,7 @@ class Stoppable(Protocol):
     states: int
     found: tuple[int, ...] | None
     is_best: bool
+    is_partial: bool  # it left sets out: that it found no order means nothing
 
     def advance(self, most_states: int) -> bool: ...
 
@@ -253,12 +263,15 @@ class Stoppable(Protocol):
 def probe(searches: Sequence[Stoppable], favourite: int | None, most_states: int) -> Probe:
     """Advance whichever search has done less until one is over: an order below their bound, or none."""
     weights = [_HANDICAP if favourite not in (None, number) else 1 for number in range(len(searches))]
-    while True:
-        number = min(range(len(searches)), key=lambda each: searches[each].states * weights[each])
-        is_over = searches[number].advance(_TURN_STATES)
+    going = list(range(len(searches)))
+    states = 0
+    while going and states < most_states:
+        number = min(going, key=lambda each: searches[each].states * weights[each])
+        over = searches[number]
+        is_over = over.advance(_TURN_STATES)
         states = sum(each.states for each in searches)
-        if is_over:
-            over = searches[number]
+        if is_over and over.is_partial and over.found is None:
+            going.remove(number)
+        elif is_over:
             return Probe(over.found, over.next_bound, over.is_best, states, number)
-        if states >= most_states:
-            return Probe(None, searches[number].bound, False, states, None)
+    return Probe(None, searches[0].bound, False, states, None)

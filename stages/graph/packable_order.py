@@ -20,6 +20,7 @@ from stages.graph.op_order import OpOrder, OrderProblem
 
 _TRIES = 32
 _TRIED_OPS = 4000  # fewer tries for large networks, where each takes longer
+_TRIED_PAIRS = 1_500_000  # of ops: still fewer for very large ones, whose places are compared two by two
 _MOVES = 500  # from one try to the next
 _CROWDED = 0.9  # of the peak: what lies above it is crowding
 _INDIFFERENCE = 0.03  # of the peak: moves that crowd so much more are taken in one of e cases
@@ -48,7 +49,7 @@ def _walk(problem: OrderProblem, best: OpOrder) -> Iterator[tuple[int, ...]]:
     draw = random.Random(0)
     order = best.order
     yield order
-    for _ in range(min(_TRIES, _TRIED_OPS // len(order)) - 1):
+    for _ in range(min(_TRIES, _TRIED_OPS // len(order), _TRIED_PAIRS // len(order) ** 2) - 1):
         for _ in range(_MOVES):
             moved, first, last = _moved(problem, order, draw)
             if first == last:

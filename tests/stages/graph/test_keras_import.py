@@ -11,13 +11,17 @@ import numpy as np
 import pytest
 
 from pipeline.errors import StageError
-from stages.graph.keras_import import import_keras
+from stages.graph.keras_conversion import REPRESENTATIVE_ROWS
+from stages.graph.keras_import import accepted, import_keras
 from stages.graph.tflite_reader import read_offline_offsets, read_tflite
+from stages.graph.tflite_writer import write_tflite
 from stages.graph.tflm import run_tflm
+from tests.benchmarks.stand_in import int8_stand_in
+from tests.benchmarks.wirings import Builder
 
 HAS_TENSORFLOW = importlib.util.find_spec("tensorflow") is not None
 needs_tensorflow = pytest.mark.skipif(
-    not HAS_TENSORFLOW, reason="needs TensorFlow; to enable: pip install 'tinyml-pipeline[tensorflow]'"
+    not HAS_TENSORFLOW, reason="needs TensorFlow; to enable: pip install 'tinyml-pipeline[tf]'"
 )
 
 MAKE_MODELS = """
@@ -145,7 +149,7 @@ def test_what_cannot_be_converted_is_refused_in_one_sentence(models: Path, tmp_p
 @pytest.mark.skipif(HAS_TENSORFLOW, reason="TensorFlow is installed here; to enable, use an environment without it")
 def test_without_tensorflow_one_sentence_names_the_extra(models: Path, tmp_path: Path) -> None:
     (tmp_path / "model.keras").write_bytes(b"")
-    expected = r"import: tensorflow is not installed, .*; pip install 'tinyml-pipeline\[tensorflow\]'"
+    expected = r"import: tensorflow is not installed, .*; pip install 'tinyml-pipeline\[tf\]'"
     with pytest.raises(StageError, match=expected):
         import_keras(tmp_path / "model.keras", models / "X.npy", tmp_path / "out.tflite")
 
@@ -172,3 +176,28 @@ def test_data_that_is_no_set_of_inputs_is_refused(tmp_path: Path, content: bytes
         np.save(path, content)
     with pytest.raises(StageError, match=sentence):
         import_keras(tmp_path / "model.keras", path, tmp_path / "out.tflite")
+
+
+def test_what_our_reader_refuses_in_a_converted_model_is_said_of_the_model_itself(tmp_path: Path) -> None:
+    (tmp_path / "converted.tflite").write_bytes(b"no flatbuffer at all")
+    with pytest.raises(StageError, match=r"nice\.keras: ") as caught:
+        accepted(Path("nice.keras"), tmp_path / "converted.tflite", 7, tmp_path / "out.tflite")
+    assert "converted.tflite" not in str(caught.value)
+    assert not (tmp_path / "out.tflite").exists()
+
+
+def test_the_answer_says_how_many_inputs_were_representative(tmp_path: Path) -> None:
+    net = Builder((8, 8, 3))
+    (tmp_path / "converted.tflite").write_bytes(write_tflite(int8_stand_in(net.graph(net.conv(0, 4))), "converted"))
+    answer = accepted(Path("nice.keras"), tmp_path / "converted.tflite", REPRESENTATIVE_ROWS, tmp_path / "out.tflite")
+    assert answer.text.startswith("nice.keras: converted with 500 representative inputs, 1 int8 ops\n")
+    assert answer.record["representative_inputs"] == 500
+    assert answer.record["input_shape"] == [1, 8, 8, 3]
+
+
+@needs_tensorflow
+@pytest.mark.slow
+def test_of_more_inputs_only_those_that_were_used_are_reported(models: Path, tmp_path: Path) -> None:
+    np.save(tmp_path / "many.npy", np.random.default_rng(0).normal(size=(REPRESENTATIVE_ROWS + 1, 12, 10, 2)))
+    answer = import_keras(models / "scores.keras", tmp_path / "many.npy", tmp_path / "out.tflite")
+    assert answer.record["representative_inputs"] == REPRESENTATIVE_ROWS

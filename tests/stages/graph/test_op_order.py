@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 import time
 
 import numpy as np
@@ -15,8 +17,8 @@ from stages.graph.graph import Graph, Op, Tensor
 from stages.graph.op_order import OrderProblem, peak_of_order, smallest_peak_order
 from stages.graph.order_pieces import part_of
 from stages.graph.order_search import Search, Walk
-from stages.graph.order_sweep import Sweep
-from tests.benchmarks.wirings import nasnet_like, random_wired
+from stages.graph.order_sweep import Beam, Sweep
+from tests.benchmarks.wirings import Builder, nasnet_like, random_wired
 from tests.stages.graph.order_oracle import (
     CONNECTED,
     connected_dags,
@@ -287,3 +289,71 @@ def test_an_op_that_works_in_place_is_not_tied_to_its_follower(sizes, ops, outpu
     parsed = [(kind, tuple(map(int, inputs))) for kind, *inputs in map(str.split, ops.split(","))]
     graph = graph_of(sizes, parsed, outputs)
     assert smallest_peak_order(graph).peak_bytes == smallest_peak(graph) == peak
+
+
+def wide_graph(ops: int, span: int, seed: int) -> Graph:
+    """Each op reads up to three of the last `span` results: hundreds of ops may be ready at once."""
+    draw = random.Random(seed)
+    net = Builder((4, 4, 4))
+    made = [0]
+    for _ in range(ops):
+        sources = tuple(draw.choices(made[-span:], k=draw.randint(1, 3)))
+        channels = sum(net.tensors[source].shape[3] for source in sources)
+        is_joined = len(sources) > 1 and channels <= 64
+        made.append(net.concat(sources) if is_joined else net.conv(sources[0], draw.randint(1, 40)))
+    return net.graph(made[-1])
+
+
+WIDE = """
+import resource
+from stages.graph.op_order import OrderProblem
+from tests.stages.graph.test_op_order import wide_graph
+
+graph = wide_graph(ops=300, span=40, seed=1)
+before_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+problem = OrderProblem(graph)
+found = problem.solve(most_states=2_000_000)
+used_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kb
+stored = problem.measure(range(300)).peak_bytes
+print(used_kb, found.proven_optimal, found.lower_bound_bytes, found.peak_bytes, stored, *found.order)
+"""
+
+
+def test_a_wide_graph_ends_within_memory_with_a_good_order_and_its_gap():
+    # In a process of its own: the most memory that a process ever used never goes down.
+    printed = subprocess.run([sys.executable, "-c", WIDE], check=True, capture_output=True, text=True).stdout.split()
+    used_kb, proven, bound, peak, stored = int(printed[0]), printed[1], *map(float, printed[2:5])
+    order = [int(op) for op in printed[5:]]
+    assert used_kb < 500_000  # 5.3 GB when the sweep took whatever came
+    assert proven == "False"
+    assert bound < peak < 0.7 * stored
+    graph = wide_graph(ops=300, span=40, seed=1)
+    assert peak_of_order(graph, order).peak_bytes == peak
+    needs = OrderProblem(graph).buffers.ops
+    assert sorted(order) == list(range(300))
+    assert all(needs[op].needs & ~sum(1 << done for done in order[:place]) == 0 for place, op in enumerate(order))
+
+
+def test_beams_bring_the_order_down_to_where_a_sweep_can_prove_it():
+    graph = wide_graph(ops=150, span=30, seed=3)
+    found = OrderProblem(graph).solve()
+    assert found.proven_optimal
+    assert found.peak_bytes == found.lower_bound_bytes == peak_of_order(graph, found.order).peak_bytes
+
+
+@pytest.mark.parametrize("forwards", [True, False], ids=["front", "back"])
+def test_a_sweep_with_too_many_moves_gives_up_and_a_beam_goes_on(forwards, monkeypatch):
+    monkeypatch.setattr(order_sweep, "_MOST_BYTES", 600)
+    monkeypatch.setattr(Beam, "most_words", 4)
+    partial = 0
+    for graph, walk, live in whole_walks(forwards):
+        bound = 2 * smallest_peak(graph)
+        for means in (Sweep, Beam):
+            search = means(walk, live, bound)
+            while not search.advance(1000):
+                pass
+            partial += search.is_partial
+            assert not (search.is_partial and search.is_best)
+            assert search.found is None or slow_peak(graph, search.found) < bound
+            assert search.found is not None or search.is_partial
+    assert partial >= 10
