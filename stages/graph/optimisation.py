@@ -26,7 +26,7 @@ from stages.graph.op_order import OpOrder, OrderProblem
 from stages.graph.packable_order import packable_order
 from stages.graph.tflite_reader import load_named, read_offline_offsets, read_tflite
 from stages.graph.tflm_plan import RuntimePlan, runtime_plan, with_scratch
-from stages.graph.tflm_process import TflmRun, run_isolated
+from stages.graph.tflm_process import TflmRun, check_affordable, run_isolated
 
 _SAMPLES = 20  # a wrong place in the arena shows on nearly every input
 _SEED = 0
@@ -67,11 +67,12 @@ def optimize(model: Path, out: Path) -> Answer:
 def optimised(content: bytes, samples: int, planner: Callable[[Graph], RuntimePlan] = runtime_plan) -> Optimised:
     """The best file for the same network, checked on so many random inputs."""
     inner, edges = planned_file.without_float_edges(content)
-    graph = edges.graph
+    graph, whole = edges.graph, read_tflite(content)
     require_int8(graph)
+    check_affordable(whole, samples)  # before anything is drawn: a small file can name inputs of gigabytes
     inputs = _random_inputs(graph, samples)
     outer = [x if edge is None else _floats(x, edge) for x, edge in zip(inputs, edges.inputs, strict=True)]
-    before, plan_was_wrong = _as_it_was(content, read_tflite(content), outer)
+    before, plan_was_wrong = _as_it_was(content, whole, outer)
     problem, stored = OrderProblem(graph), tuple(range(len(graph.ops)))
     best = packable_order(problem, problem.solve(), with_scratch)
     orders = [stored, best.order] if planned_file.may_reorder(planned_file.unpack(inner)) else [stored]
