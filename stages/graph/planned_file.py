@@ -12,6 +12,7 @@ from typing import Any
 import flatbuffers
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
+from flatbuffers.builder import BuilderSizeError
 
 from pipeline.errors import StageError
 from stages.graph.float_edges import StrippedGraph, strip_float_edges
@@ -35,7 +36,10 @@ def pack(model: Any) -> bytes:
     """The bytes of a tree of objects."""
     model.buffers = [_aligned(buffer) for buffer in model.buffers]
     builder = flatbuffers.Builder(1024)
-    builder.Finish(model.Pack(builder), file_identifier=MARK)
+    try:
+        builder.Finish(model.Pack(builder), file_identifier=MARK)
+    except BuilderSizeError as error:
+        raise StageError("the new file would take more than 2 GiB, needed a network for a microcontroller") from error
     return bytes(builder.Output())
 
 
@@ -60,7 +64,8 @@ def set_plan(model: Any, offsets: Sequence[int]) -> None:
             entries[0].buffer = _add_buffer(model, content)
         else:
             model.buffers[entries[0].buffer].data = content
-        model.metadata = [entry for entry in model.metadata if entry not in entries[1:]]
+        kept = [entry for entry in model.metadata if entry is entries[0] or entry.name != OFFLINE_PLAN.encode()]
+        model.metadata = kept
         return
     entry = schema.MetadataT()
     entry.name = OFFLINE_PLAN.encode()
