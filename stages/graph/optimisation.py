@@ -20,6 +20,7 @@ import numpy as np
 from pipeline.errors import DiskFull, StageError
 from pipeline.stage import Answer, fsync_file
 from stages.graph import planned_file
+from stages.graph.associated_files import with_files_of
 from stages.graph.float_edges import FloatEdge, StrippedGraph, require_int8
 from stages.graph.graph import Graph
 from stages.graph.op_order import OpOrder, OrderProblem
@@ -120,7 +121,7 @@ def _rewritten(content: bytes, order: tuple[int, ...], plan: RuntimePlan | None,
         planned_file.set_plan(tree, plan.offsets)
     elif drops_plan:
         planned_file.drop_plan(tree)
-    return planned_file.pack(tree)
+    return with_files_of(content, planned_file.pack(tree))
 
 
 def _random_inputs(graph: Graph, samples: int) -> list[np.ndarray]:
