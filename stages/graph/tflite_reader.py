@@ -108,15 +108,16 @@ def load_named(source: Path | bytes) -> tuple[str, bytes]:
     """How to call the file in a sentence, and its bytes; refuses what cannot be a network."""
     if isinstance(source, bytes):
         return "model", source
+    where = printable(str(source))
     try:
         if source.exists() and not source.is_file():
-            raise StageError(f"{source}: not a file, needed a .tflite file")
+            raise StageError(f"{where}: not a file, needed a .tflite file")
         if source.stat().st_size > _MOST_FILE_BYTES:
             found = f"{source.stat().st_size} B"
-            raise StageError(f"{source}: {found}, needed a .tflite file of at most {_MOST_FILE_BYTES} B")
-        return str(source), source.read_bytes()
+            raise StageError(f"{where}: {found}, needed a .tflite file of at most {_MOST_FILE_BYTES} B")
+        return where, source.read_bytes()
     except OSError as error:
-        raise StageError(f"{source}: cannot be read ({error.strerror}), needed a .tflite file") from error
+        raise StageError(f"{where}: cannot be read ({error.strerror}), needed a .tflite file") from error
 
 
 def _model(data: bytes) -> Any:
@@ -174,7 +175,7 @@ def _check_lengths(subgraph: Any, tensors: list[Any]) -> None:
 
 
 def _tensor(tensor: Any, index: int, buffers: list[Any]) -> Tensor:
-    name = _printable(tensor.Name() or f"tensor_{index}".encode())
+    name = printable((tensor.Name() or f"tensor_{index}".encode()).decode("utf-8", "replace"))
     if tensor.Type() not in _TYPES:
         raise StageError(f"tensor {name}: type number {tensor.Type()} is not supported, needed int8 or int32")
     if tensor.IsVariable() or tensor.Sparsity() is not None or tensor.ExternalBuffer() != 0:
@@ -195,9 +196,9 @@ def _shape(tensor: Any, name: str) -> tuple[int, ...]:
     return shape
 
 
-def _printable(name: bytes) -> str:
-    """A damaged name must not break the sentence that quotes it."""
-    return "".join(letter if letter.isprintable() else "?" for letter in name.decode("utf-8", "replace"))
+def printable(name: str) -> str:
+    """A damaged name must not break the sentence that quotes it, nor the picture that shows it."""
+    return name if name.isprintable() else "".join(letter if letter.isprintable() else "?" for letter in name)
 
 
 def _quantisation(tensor: Any, name: str) -> Quantisation | None:

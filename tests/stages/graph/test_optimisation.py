@@ -221,6 +221,11 @@ def test_a_folder_that_does_not_exist_is_named(tmp_path: Path) -> None:
         optimize(path, tmp_path / "absent" / "out.tflite")
 
 
+def test_a_folder_in_place_of_the_new_file_is_refused_before_any_work(tmp_path: Path) -> None:
+    with pytest.raises(StageError, match="is a folder, needed a file name"):
+        optimize(tmp_path / "absent.tflite", tmp_path)
+
+
 @pytest.mark.skipif(not THIRD_PARTY_MODELS, reason=NO_MODELS)
 @pytest.mark.slow
 @pytest.mark.parametrize("path", THIRD_PARTY_MODELS, ids=lambda path: path.stem)
