@@ -28,8 +28,11 @@ from stages.graph.tflm import arena_limit_bytes, head_bytes, open_interpreter
 _LIMIT_S = 600
 _MOST_ARENA_BYTES = 512 << 20
 _MOST_SAMPLE_BYTES = 128 << 20  # inputs and outputs of all samples; 20 of 224x224x3 as float32 are 12 MB
-_MOST_STEPS = 2 * 10**9  # of one inference, some seconds; ResNet-18 for 224x224x3 takes 1.9 * 10**9
-_STEPS_PER_VALUE = 20  # the kernels take 12 to 100 ns for a value, 1.2 to 6.5 ns for a multiply-accumulate
+_MOST_STEPS = 2 * 10**9  # of one inference, some 3 s; ResNet-18 for 224x224x3 takes 1.9 * 10**9
+# A step is a multiply-accumulate of CONV_2D, 1.2 ns on two shared cores; the other kernels were measured beside it.
+_STEPS_PER_MAC = {"DEPTHWISE_CONV_2D": 5}
+_STEPS_PER_VALUE = {"LOGISTIC": 80, "SOFTMAX": 80}
+_STEPS_PER_PLAIN_VALUE = 20
 _ROOT = Path(__file__).resolve().parents[2]  # from where `stages` can be imported
 
 
@@ -62,14 +65,14 @@ def check_affordable(graph: Graph, samples: int) -> None:
 
 
 def _steps(graph: Graph, op: Op) -> int:
-    """How long the runtime takes for one op, in multiply-accumulates."""
+    """About how long the runtime takes for one op."""
     result = graph.tensors[op.outputs[0]].elements
     values = max(result, *(graph.tensors[index].elements for index in graph.activations_of(op)))
-    inner = op_macs(graph, op) if op.kind in WEIGHTED else 0
+    inner = op_macs(graph, op) * _STEPS_PER_MAC.get(op.kind, 1) if op.kind in WEIGHTED else 0
     if isinstance(op.options, PoolOptions):
         sides = graph.tensors[op.inputs[0]].shape[1:3]
         inner = result * math.prod(map(min, op.options.filter, sides))  # every value visits its whole window anew
-    return inner + _STEPS_PER_VALUE * values
+    return inner + _STEPS_PER_VALUE.get(op.kind, _STEPS_PER_PLAIN_VALUE) * values
 
 
 def run_isolated(model: bytes, graph: Graph, inputs: Sequence[np.ndarray]) -> TflmRun:
