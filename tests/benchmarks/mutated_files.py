@@ -4,8 +4,9 @@
 
 The files are mutations of several sound ones, by a fixed seed: flipped bits, cuts, insertions, deletions, moved blocks,
 words of the structure (lengths, offsets, indices) replaced by extreme ones, offsets that lead backwards, scales and
-shapes that make no sense. They are read in a process of its own, whose memory is limited and whose death is noticed.
-Some of those that can be read go on through `inspect` (order, layout, picture), rewriting and the firmware compiler.
+shapes that make no sense, lists grown to millions. They are read in a process of its own, whose memory is limited and
+whose death is noticed. Some of those that can be read go on through `inspect` (order, layout, picture), rewriting and
+the firmware compiler.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ _ADDRESS_SPACE_BYTES = (
     4 << 30
 )  # code of the libraries included; what is really used is measured and held to LIMIT_BYTES
 _WORKER_LIMIT_S = 3600
+_GROWN = 10_000_000  # entries
+_RARE = 20  # one list in so many is grown
 _EVERY_INSPECTED = 3  # of the files that can be read
 _EXTREME_WORDS = (0, 1, 2, 4, 0x7F, 0xFF, 0xFFFF, 0x10000, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFC, 0xFFFFFFFF)
 _EXTREME_FLOATS = (0.0, -1.0, 1e-45, 1e-38, 1e-20, 1e20, 3e38, float("inf"), float("nan"))
@@ -110,6 +113,8 @@ def _fields(table: Any) -> Iterator[tuple[Any, str]]:
 
 
 def _other_value(rng: np.random.Generator, value: Any) -> Any:
+    if isinstance(value, np.ndarray | bytes) and len(value) and rng.integers(_RARE) == 0:
+        return np.resize(value, _GROWN) if isinstance(value, np.ndarray) else value[:1] * _GROWN
     if isinstance(value, np.ndarray):
         changed = (
             np.resize(value, max(0, len(value) + int(rng.integers(-1, 2)))) if rng.integers(3) == 0 else value.copy()
