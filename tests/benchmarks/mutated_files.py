@@ -38,7 +38,7 @@ _ADDRESS_SPACE_BYTES = (
 )  # code of the libraries included; what is really used is measured and held to LIMIT_BYTES
 _WORKER_LIMIT_S = 3600
 _GROWN = 10_000_000  # entries
-_RARE = 20  # one list in so many is grown
+_RARE = 40  # one file in so many has a list that is grown
 _EVERY_INSPECTED = 3  # of the files that can be read
 _EXTREME_WORDS = (0, 1, 2, 4, 0x7F, 0xFF, 0xFFFF, 0x10000, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFC, 0xFFFFFFFF)
 _EXTREME_FLOATS = (0.0, -1.0, 1e-45, 1e-38, 1e-20, 1e20, 3e38, float("inf"), float("nan"))
@@ -76,6 +76,8 @@ def base_models(paths: Sequence[Path] = ()) -> list[bytes]:
 def mutated(number: int, models: Sequence[bytes]) -> bytes:
     """File `number`: the same for the same models."""
     rng = np.random.default_rng([SEED, number])
+    if number % _RARE == 0:
+        return _with_a_long_list(rng, models[number // _RARE % len(models)])
     if rng.integers(2):
         return _with_other_values(rng, models[number % len(models)])
     content = bytearray(models[number % len(models)])
@@ -100,6 +102,18 @@ def _with_other_values(rng: np.random.Generator, content: bytes) -> bytes:
         return content
 
 
+def _with_a_long_list(rng: np.random.Generator, content: bytes) -> bytes:
+    """A sound flatbuffer but for one list or name of millions of entries."""
+    from stages.graph import planned_file
+
+    tree = planned_file.unpack(content)
+    lists = [(owner, name) for owner, name in _fields(tree) if isinstance(getattr(owner, name), np.ndarray | bytes)]
+    owner, name = lists[int(rng.integers(len(lists)))]
+    value = getattr(owner, name)
+    setattr(owner, name, np.resize(value, _GROWN) if isinstance(value, np.ndarray) else value[:1] * _GROWN)
+    return planned_file.pack(tree)
+
+
 def _fields(table: Any) -> Iterator[tuple[Any, str]]:
     """Every field of a tree of objects that holds something; buffers least, else they would drown the rest."""
     for name, value in vars(table).items():
@@ -113,8 +127,6 @@ def _fields(table: Any) -> Iterator[tuple[Any, str]]:
 
 
 def _other_value(rng: np.random.Generator, value: Any) -> Any:
-    if isinstance(value, np.ndarray | bytes) and len(value) and rng.integers(_RARE) == 0:
-        return np.resize(value, _GROWN) if isinstance(value, np.ndarray) else value[:1] * _GROWN
     if isinstance(value, np.ndarray):
         changed = (
             np.resize(value, max(0, len(value) + int(rng.integers(-1, 2)))) if rng.integers(3) == 0 else value.copy()
