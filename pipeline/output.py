@@ -14,7 +14,9 @@ def print_answer(answer: Answer, as_json: bool) -> None:
     if as_json:
         print_json(answer.record)
     else:
-        sys.stdout.write(f"{answer.text.rstrip()}\n")
+        # Tensors may be named in letters that the terminal's encoding lacks; those become question marks.
+        encoding = sys.stdout.encoding or "utf-8"
+        sys.stdout.write(f"{answer.text.rstrip()}\n".encode(encoding, "replace").decode(encoding))
 
 
 def print_json(value: Any) -> None:

@@ -80,7 +80,7 @@ def _cut(graph: Graph, replaced: dict[int, int], kept_ops: tuple[int, ...], kept
     new_index = {old: new for new, old in enumerate(kept_tensors)}
     inputs = tuple(new_index[replaced.get(index, index)] for index in graph.inputs)
     outputs = tuple(new_index[replaced.get(index, index)] for index in graph.outputs)
-    if not kept_ops or len(set(outputs)) != len(outputs):
+    if not kept_ops:
         raise StageError("nothing is left without the float edges, needed a network between them")
     ops = []
     for number in kept_ops:

@@ -6,7 +6,6 @@ order that needs least, and where each activation lies then. Float edges are str
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -18,10 +17,11 @@ from stages.graph.arena_layout import ArenaLayout, arena_layout
 from stages.graph.float_edges import FloatEdge, StrippedGraph, require_int8, strip_float_edges
 from stages.graph.graph import Graph, Op
 from stages.graph.op_order import OpOrder, OrderProblem
+from stages.graph.output_file import require_file_name, write_atomically
 from stages.graph.overlap import OverlapProblem
 from stages.graph.packable_order import packable_order
 from stages.graph.resources import resources
-from stages.graph.tflite_reader import read_tflite
+from stages.graph.tflite_reader import printable, read_tflite
 from stages.graph.timeline import timeline
 
 _LONGEST_NAME = 40  # characters of an op's name in the table
@@ -65,14 +65,17 @@ class Inspection:
 
 def inspect(model: Path, picture: Path | None) -> Answer:
     """Inspect a file, and draw its memory over time into `picture`, if there is one."""
+    if picture is not None:
+        require_file_name(picture)
     graph = read_tflite(model)
     try:
         found = inspected(graph)
     except StageError as error:
-        raise StageError(f"{model}: {error}") from error
+        raise StageError(f"{printable(str(model))}: {error}") from error
+    name = printable(model.name)
     if picture is not None:
-        _write_text(picture, timeline(found.best_graph, found.layout, title=model.name))
-    return Answer(_text(model.name, found), _record(found))
+        write_atomically(picture, timeline(found.best_graph, found.layout, title=name).encode())
+    return Answer(_text(name, found), _record(found))
 
 
 def inspected(graph: Graph) -> Inspection:
@@ -158,7 +161,7 @@ def _text(name: str, found: Inspection) -> str:
         ("MACs", f"{found.macs:,}", ""),
         ("peak, stored order", f"{found.peak_bytes_stored:,} B", ""),
         ("peak, best order", f"{best.peak_bytes:,.0f} B", f"{order}{', as stored' if same else ''}"),
-        ("peak, imprecise", f"{found.peak_bytes_imprecise:,} B", "largest operands and result of one op"),
+        ("peak, imprecise", f"{found.peak_bytes_imprecise:,} B", "most that one op touches, in place counted once"),
         ("peak, overlap", f"{found.peak_bytes_overlap:,} B", "outputs over inputs, layers in turns"),
         ("arena, best order", f"{layout.arena_bytes:,} B", packed),
     ]
@@ -197,7 +200,7 @@ def _edge_lines(edges: StrippedGraph) -> list[str]:
 
 def _shortened(name: str) -> str:
     """Converters make long paths; the end tells most."""
-    return name if len(name) <= _LONGEST_NAME else f"…{name[1 - _LONGEST_NAME :]}"
+    return name if len(name) <= _LONGEST_NAME else f"...{name[3 - _LONGEST_NAME :]}"
 
 
 def _aligned(rows: Sequence[Sequence[str]], sides: str) -> list[str]:
@@ -207,13 +210,3 @@ def _aligned(rows: Sequence[Sequence[str]], sides: str) -> list[str]:
         "  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True)).rstrip()
         for row in rows
     ]
-
-
-def _write_text(path: Path, text: str) -> None:
-    fresh = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        fresh.write_text(text, encoding="utf-8")
-        os.replace(fresh, path)
-    except OSError as error:
-        fresh.unlink(missing_ok=True)
-        raise StageError(f"{path}: cannot be written ({error.strerror}), needed a folder that exists") from error

@@ -76,6 +76,8 @@ def _check_boundary(graph: Graph) -> None:
     for index in graph.inputs + graph.outputs:
         if not 0 <= index < len(graph.tensors):
             raise StageError(f"input or output {index}, needed a tensor 0 to {len(graph.tensors) - 1}")
+    if len(set(graph.inputs)) != len(graph.inputs):
+        raise StageError(f"{len(graph.inputs)} inputs, some of them the same tensor, needed one tensor each")
     for index in graph.inputs:
         if graph.tensors[index].data is not None:
             raise StageError(f"input {graph.tensors[index].name} is a constant, needed an activation")
@@ -197,6 +199,8 @@ def _from_constant(graph: Graph, op: Op, shape: tuple[int, ...]) -> tuple[int, .
         if values.shape != (len(shape), 2) or values.min() < 0:
             raise StageError(f"{_title(op)}: paddings of shape {values.shape}, needed {(len(shape), 2)}, none below 0")
         return tuple(side + int(before) + int(after) for side, (before, after) in zip(shape, values, strict=True))
+    if values.size > len(shape):
+        raise StageError(f"{_title(op)}: the mean over {values.size} axes, needed at most {len(shape)}, one for each")
     if not all(-len(shape) <= int(axis) < len(shape) for axis in values.flat):
         raise StageError(f"{_title(op)}: an axis is not among the {len(shape)} of the input, needed axes that exist")
     axes = {int(axis) % len(shape) for axis in values.flat}

@@ -8,8 +8,6 @@ that were planned, and where its own planning was better, the file keeps that.
 
 from __future__ import annotations
 
-import errno
-import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,16 +15,18 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.errors import DiskFull, StageError
-from pipeline.stage import Answer, fsync_file
+from pipeline.errors import StageError
+from pipeline.stage import Answer
 from stages.graph import planned_file
+from stages.graph.associated_files import with_files_of
 from stages.graph.float_edges import FloatEdge, StrippedGraph, require_int8
 from stages.graph.graph import Graph
 from stages.graph.op_order import OpOrder, OrderProblem
+from stages.graph.output_file import require_file_name, write_atomically
 from stages.graph.packable_order import packable_order
-from stages.graph.tflite_reader import load_named, read_offline_offsets, read_tflite
+from stages.graph.tflite_reader import load_named, printable, read_offline_offsets, read_tflite
 from stages.graph.tflm_plan import RuntimePlan, runtime_plan, with_scratch
-from stages.graph.tflm_process import TflmRun, run_isolated
+from stages.graph.tflm_process import TflmRun, check_affordable, run_isolated
 
 _SAMPLES = 20  # a wrong place in the arena shows on nearly every input
 _SEED = 0
@@ -55,23 +55,25 @@ class Optimised:
 
 def optimize(model: Path, out: Path) -> Answer:
     """Write the optimised file and say what it gained."""
+    require_file_name(out)
     name, content = load_named(model)
     try:
         found = optimised(content, _SAMPLES)
     except StageError as error:
         raise StageError(f"{name}: {str(error).removeprefix('model: ')}") from error
-    _write_atomically(out, found.content)
+    write_atomically(out, found.content)
     return Answer(_text(model, out, found), _record(found))
 
 
 def optimised(content: bytes, samples: int, planner: Callable[[Graph], RuntimePlan] = runtime_plan) -> Optimised:
     """The best file for the same network, checked on so many random inputs."""
     inner, edges = planned_file.without_float_edges(content)
-    graph = edges.graph
+    graph, whole = edges.graph, read_tflite(content)
     require_int8(graph)
+    check_affordable(whole, samples)  # before anything is drawn: a small file can name inputs of gigabytes
     inputs = _random_inputs(graph, samples)
     outer = [x if edge is None else _floats(x, edge) for x, edge in zip(inputs, edges.inputs, strict=True)]
-    before, plan_was_wrong = _as_it_was(content, read_tflite(content), outer)
+    before, plan_was_wrong = _as_it_was(content, whole, outer)
     problem, stored = OrderProblem(graph), tuple(range(len(graph.ops)))
     best = packable_order(problem, problem.solve(), with_scratch)
     orders = [stored, best.order] if planned_file.may_reorder(planned_file.unpack(inner)) else [stored]
@@ -119,7 +121,7 @@ def _rewritten(content: bytes, order: tuple[int, ...], plan: RuntimePlan | None,
         planned_file.set_plan(tree, plan.offsets)
     elif drops_plan:
         planned_file.drop_plan(tree)
-    return planned_file.pack(tree)
+    return with_files_of(content, planned_file.pack(tree))
 
 
 def _random_inputs(graph: Graph, samples: int) -> list[np.ndarray]:
@@ -150,20 +152,6 @@ def _verify_arena(planned_bytes: int, before: TflmRun, after: TflmRun) -> None:
         )
 
 
-def _write_atomically(out: Path, content: bytes) -> None:
-    fresh = out.with_name(f".{out.name}.{os.getpid()}.tmp")
-    try:
-        fresh.write_bytes(content)
-        fsync_file(fresh)
-        os.replace(fresh, out)
-        fsync_file(out.parent)
-    except OSError as error:
-        fresh.unlink(missing_ok=True)
-        if error.errno == errno.ENOSPC:
-            raise DiskFull(str(out)) from error
-        raise StageError(f"{out}: cannot be written ({error.strerror}), needed a folder that exists") from error
-
-
 def _record(found: Optimised) -> dict[str, Any]:
     return {
         "arena_bytes_before": found.arena_bytes_before,
@@ -188,7 +176,7 @@ def _text(model: Path, out: Path, found: Optimised) -> str:
     saved = found.arena_bytes_before - found.arena_bytes
     share = f"{100 * saved / max(1, found.arena_bytes_before):.1f} %"
     lines = [
-        f"{model} -> {out}",
+        f"{printable(str(model))} -> {printable(str(out))}",
         f"arena of TensorFlow Lite Micro   {found.arena_bytes_before:,} B -> {found.arena_bytes:,} B ({share} saved)",
         f"peak of the operator order       {found.peak_bytes_stored:,} B -> {_order_words(found)}",
         f"layout                           {_layout_words(found)}",

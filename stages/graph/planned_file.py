@@ -1,7 +1,8 @@
 """A .tflite file in another operator order and with an arena plan; everything else in it stays as it was.
 
 Works on the objects that the schema unpacks, not on a Graph, which models only part of a file: metadata, signatures,
-shape signatures, operator versions and custom options all survive. Constants start at multiples of 16 bytes afterwards.
+shape signatures, operator versions and custom options all survive, and so do files packed behind the network (see
+associated_files). Constants start at multiples of 16 bytes afterwards.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from typing import Any
 import flatbuffers
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
+from flatbuffers.builder import BuilderSizeError
 
 from pipeline.errors import StageError
+from stages.graph.associated_files import with_files_of
 from stages.graph.float_edges import StrippedGraph, strip_float_edges
 from stages.graph.tflite_reader import DAMAGE, read_tflite
 from stages.graph.tflite_structure import MARK, OFFLINE_PLAN, check_structure
@@ -35,7 +38,10 @@ def pack(model: Any) -> bytes:
     """The bytes of a tree of objects."""
     model.buffers = [_aligned(buffer) for buffer in model.buffers]
     builder = flatbuffers.Builder(1024)
-    builder.Finish(model.Pack(builder), file_identifier=MARK)
+    try:
+        builder.Finish(model.Pack(builder), file_identifier=MARK)
+    except BuilderSizeError as error:
+        raise StageError("the new file would take more than 2 GiB, needed a network for a microcontroller") from error
     return bytes(builder.Output())
 
 
@@ -60,7 +66,8 @@ def set_plan(model: Any, offsets: Sequence[int]) -> None:
             entries[0].buffer = _add_buffer(model, content)
         else:
             model.buffers[entries[0].buffer].data = content
-        model.metadata = [entry for entry in model.metadata if entry not in entries[1:]]
+        kept = [entry for entry in model.metadata if entry is entries[0] or entry.name != OFFLINE_PLAN.encode()]
+        model.metadata = kept
         return
     entry = schema.MetadataT()
     entry.name = OFFLINE_PLAN.encode()
@@ -75,7 +82,7 @@ def without_float_edges(content: bytes) -> tuple[bytes, StrippedGraph]:
         return content, edges
     tree = unpack(content)
     _strip_edges(tree, edges)
-    return pack(tree), edges
+    return with_files_of(content, pack(tree)), edges
 
 
 def _strip_edges(model: Any, stripped: StrippedGraph) -> None:

@@ -190,7 +190,8 @@ def op_macs(graph: Graph, op: Op) -> int:
     """Multiply-accumulates of one op."""
     source, result = graph.tensors[op.inputs[0]], graph.tensors[op.outputs[0]]
     if op.kind in WEIGHTED:
-        return graph.tensors[op.inputs[1]].elements * math.prod(result.shape[1:-1])
+        places = result.elements // result.shape[-1]  # pixels and rows of the whole batch; each uses every weight once
+        return graph.tensors[op.inputs[1]].elements * places
     if op.kind in POOLING:
         # Elements outside every window (an uneven 'valid' border) are not pooled.
         windows = isinstance(op.options, PoolOptions)

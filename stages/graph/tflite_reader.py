@@ -1,8 +1,8 @@
 """A .tflite file as a Graph: one subgraph of the operators that our kernels know.
 
 The bytes are checked first (see tflite_structure), then read through flatbuffers' own accessors; indices are checked
-here, before they are used, and whatever still goes wrong inside an accessor means a damaged file. What comes back has
-consistent shapes (see op_check). Constants are views into the file's bytes.
+here, before they are used, lengths before lists become Python values, and whatever still goes wrong inside an accessor
+means a damaged file. What comes back has consistent shapes (see op_check). Constants are views into the file's bytes.
 Refuses, with one sentence: damaged and huge files, several subgraphs, unknown operators, sparse or variable tensors.
 """
 
@@ -64,6 +64,11 @@ _MOST_FILE_BYTES = 64 << 20  # no microcontroller has such a flash
 _SHARED_CONSTANTS = 4  # converters let equal constants share a buffer
 _MOST_OPS = 1024  # some 200 in large networks for microcontrollers
 _MOST_TENSORS = 8192
+# Lists that become Python values, and cost some 50 bytes and 0.1 us an entry then:
+_MOST_ENDS = 64  # inputs, or outputs, of a network
+_MOST_OPERANDS = 16  # of an operator; ten are read by the widest CONCATENATION that the runtime takes
+_MOST_SCALES = 1 << 20  # with zero points, of all tensors; EfficientNet-B0 has 116,000 at weights and biases
+_MOST_NAME_BYTES = 4 << 20  # of all tensors; converters join names to some hundred bytes
 
 
 def read_tflite(source: Path | bytes) -> Graph:
@@ -92,7 +97,10 @@ def read_offline_offsets(source: Path | bytes) -> tuple[int, ...] | None:
 
 def _refusal(where: str, error: Exception) -> StageError:
     if isinstance(error, StageError):
-        return StageError(f"{where}: {error}"[:_LONGEST_SENTENCE])
+        sentence = f"{where}: {error}"
+        half = _LONGEST_SENTENCE // 2  # what was needed stands at the end
+        cut = len(sentence) > _LONGEST_SENTENCE
+        return StageError(f"{sentence[:half]} ... {sentence[-half:]}" if cut else sentence)
     return StageError(f"{where}: damaged .tflite ({error}), needed a whole file; fetch or export it again")
 
 
@@ -100,15 +108,16 @@ def load_named(source: Path | bytes) -> tuple[str, bytes]:
     """How to call the file in a sentence, and its bytes; refuses what cannot be a network."""
     if isinstance(source, bytes):
         return "model", source
+    where = printable(str(source))
     try:
         if source.exists() and not source.is_file():
-            raise StageError(f"{source}: not a file, needed a .tflite file")
+            raise StageError(f"{where}: not a file, needed a .tflite file")
         if source.stat().st_size > _MOST_FILE_BYTES:
             found = f"{source.stat().st_size} B"
-            raise StageError(f"{source}: {found}, needed a .tflite file of at most {_MOST_FILE_BYTES} B")
-        return str(source), source.read_bytes()
+            raise StageError(f"{where}: {found}, needed a .tflite file of at most {_MOST_FILE_BYTES} B")
+        return where, source.read_bytes()
     except OSError as error:
-        raise StageError(f"{source}: cannot be read ({error.strerror}), needed a .tflite file") from error
+        raise StageError(f"{where}: cannot be read ({error.strerror}), needed a .tflite file") from error
 
 
 def _model(data: bytes) -> Any:
@@ -123,13 +132,13 @@ def _each(item: Callable[[int], Any], count: int) -> list[Any]:
 
 def _integers(vector: np.ndarray | int) -> tuple[int, ...]:
     """A vector of numbers; flatbuffers gives the integer 0 for an absent one."""
-    return () if isinstance(vector, int) else tuple(int(value) for value in vector)
+    return () if isinstance(vector, int) else tuple(vector.tolist())
 
 
 def _offsets(model: Any, entry: Any) -> tuple[int, ...]:
     buffers = _each(model.Buffers, model.BuffersLength())
     words = np.frombuffer(buffers[entry.Buffer()].DataAsNumpy().tobytes(), dtype="<i4")
-    if len(words) < 3 or len(words) != 3 + words[2]:
+    if not 3 <= len(words) <= 3 + _MOST_TENSORS or len(words) != 3 + words[2]:
         raise StageError(f"{OFFLINE_PLAN} holds {len(words)} words, needed 3 and one for each tensor")
     return _integers(words[3:])
 
@@ -141,12 +150,11 @@ def _graph(model: Any, file_bytes: int) -> Graph:
     if subgraph.OperatorsLength() > _MOST_OPS or subgraph.TensorsLength() > _MOST_TENSORS:
         found = f"{subgraph.OperatorsLength()} operators and {subgraph.TensorsLength()} tensors"
         raise StageError(f"found {found}, needed at most {_MOST_OPS} and {_MOST_TENSORS}")
+    stored = _each(subgraph.Tensors, subgraph.TensorsLength())
+    _check_lengths(subgraph, stored)
     buffers = _each(model.Buffers, model.BuffersLength())
     codes = _each(model.OperatorCodes, model.OperatorCodesLength())
-    tensors = [
-        _tensor(tensor, index, buffers)
-        for index, tensor in enumerate(_each(subgraph.Tensors, subgraph.TensorsLength()))
-    ]
+    tensors = [_tensor(tensor, index, buffers) for index, tensor in enumerate(stored)]
     if sum(tensor.nbytes for tensor in tensors if tensor.data is not None) > _SHARED_CONSTANTS * file_bytes:
         raise StageError("the constants unfold to far more than the file holds, needed buffers of their own")
     ops = [_op(operator, codes, tensors) for operator in _each(subgraph.Operators, subgraph.OperatorsLength())]
@@ -154,30 +162,50 @@ def _graph(model: Any, file_bytes: int) -> Graph:
     return Graph(tuple(tensors), tuple(ops), inputs, outputs)
 
 
+def _check_lengths(subgraph: Any, tensors: list[Any]) -> None:
+    grids = [grid for tensor in tensors if (grid := tensor.Quantization()) is not None]
+    for found, most, what in (
+        (subgraph.InputsLength(), _MOST_ENDS, "inputs"),
+        (subgraph.OutputsLength(), _MOST_ENDS, "outputs"),
+        (sum(grid.ScaleLength() + grid.ZeroPointLength() for grid in grids), _MOST_SCALES, "scales and zero points"),
+        (sum(len(tensor.Name() or b"") for tensor in tensors), _MOST_NAME_BYTES, "B of tensor names"),
+    ):
+        if found > most:
+            raise StageError(f"found {found} {what}, needed at most {most}")
+
+
 def _tensor(tensor: Any, index: int, buffers: list[Any]) -> Tensor:
-    name = _printable(tensor.Name() or f"tensor_{index}".encode())
+    name = printable((tensor.Name() or f"tensor_{index}".encode()).decode("utf-8", "replace"))
     if tensor.Type() not in _TYPES:
         raise StageError(f"tensor {name}: type number {tensor.Type()} is not supported, needed int8 or int32")
     if tensor.IsVariable() or tensor.Sparsity() is not None or tensor.ExternalBuffer() != 0:
         raise StageError(f"tensor {name}: variable, sparse and external tensors are not supported")
     dtype = _TYPES[tensor.Type()]
-    shape = _integers(tensor.ShapeAsNumpy())
-    if len(shape) > _MOST_DIMENSIONS or any(side < 1 for side in shape) or math.prod(shape) > _MOST_ELEMENTS:
-        raise StageError(f"tensor {name}: shape {shape}, needed at most {_MOST_DIMENSIONS} dimensions of 1 or more")
+    shape = _shape(tensor, name)
     constant = _constant(buffers[tensor.Buffer()], name, shape, dtype)
     return Tensor(name, shape, dtype, _quantisation(tensor, name), constant)
 
 
-def _printable(name: bytes) -> str:
-    """A damaged name must not break the sentence that quotes it."""
-    return "".join(letter if letter.isprintable() else "?" for letter in name.decode("utf-8", "replace"))
+def _shape(tensor: Any, name: str) -> tuple[int, ...]:
+    needed = f"needed at most {_MOST_DIMENSIONS} dimensions of 1 or more"
+    if tensor.ShapeLength() > _MOST_DIMENSIONS:
+        raise StageError(f"tensor {name}: {tensor.ShapeLength()} dimensions, {needed}")
+    shape = _integers(tensor.ShapeAsNumpy())
+    if any(side < 1 for side in shape) or math.prod(shape) > _MOST_ELEMENTS:
+        raise StageError(f"tensor {name}: shape {shape}, {needed} and {_MOST_ELEMENTS} elements")
+    return shape
+
+
+def printable(name: str) -> str:
+    """A damaged name must not break the sentence that quotes it, nor the picture that shows it."""
+    return name if name.isprintable() else "".join(letter if letter.isprintable() else "?" for letter in name)
 
 
 def _quantisation(tensor: Any, name: str) -> Quantisation | None:
     table = tensor.Quantization()
     if table is None or table.ScaleLength() == 0:
         return None
-    scale = tuple(float(value) for value in table.ScaleAsNumpy())
+    scale = tuple(table.ScaleAsNumpy().tolist())
     zero_point = _integers(table.ZeroPointAsNumpy()) or (0,) * len(scale)
     if len(zero_point) != len(scale) or not all(0 < value < _LARGEST_SCALE for value in scale):
         found = f"{len(scale)} scales and {len(zero_point)} zero points"
@@ -203,6 +231,10 @@ def _op(operator: Any, codes: list[Any], tensors: list[Tensor]) -> Op:
     kind = _KIND_OF_NUMBER.get(number, f"number {number}")
     if kind not in _OPTIONS:
         raise StageError(f"operator {kind} is not supported, needed one of {', '.join(sorted(_OPTIONS))}")
+    lengths = operator.InputsLength(), operator.IntermediatesLength(), operator.OutputsLength()
+    if max(lengths) > _MOST_OPERANDS:
+        found = "{} inputs, {} intermediates and {} outputs".format(*lengths)
+        raise StageError(f"{kind}: {found}, needed at most {_MOST_OPERANDS} of each")
     inputs, outputs = _integers(operator.InputsAsNumpy()), _integers(operator.OutputsAsNumpy())
     if not outputs or not all(-1 <= index < len(tensors) for index in inputs + outputs) or -1 in outputs:
         raise StageError(f"{kind}: operands {inputs} -> {outputs}, needed tensors 0 to {len(tensors) - 1}")
@@ -211,10 +243,12 @@ def _op(operator: Any, codes: list[Any], tensors: list[Tensor]) -> Op:
 
 def _options(operator: Any, kind: str) -> Options:
     table_name, read = _OPTIONS[kind]
+    if operator.BuiltinOptions2Type() != 0:
+        raise StageError(f"{kind}: options of StableHLO, type {operator.BuiltinOptions2Type()}, needed {table_name}")
     found = operator.BuiltinOptionsType()
     if found == schema.BuiltinOptions.NONE and kind in _OPTIONS_MAY_BE_ABSENT:
         return NoOptions()
-    if found != getattr(schema.BuiltinOptions, table_name) or operator.BuiltinOptions2Type() != 0:
+    if found != getattr(schema.BuiltinOptions, table_name):
         raise StageError(f"{kind}: options of type {found}, needed {table_name}")
     union = operator.BuiltinOptions()
     table = getattr(schema, table_name)()

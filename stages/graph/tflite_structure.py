@@ -3,8 +3,10 @@
 The accessors that flatbuffers generates check single reads, but believe every length and offset. A hostile file can let
 thousands of entries share one long list, so that a few kilobytes unfold to gigabytes. Here the tree of tables is walked
 once: every table, list and string must lie inside the file, and all of them together, counted as often as they are
-referred to, may not be much larger than the file. Afterwards unpacking takes time and memory in proportion to it.
+referred to, may be four times the file at most. Afterwards unpacking copies no more than that; lists that become Python
+values, fifty bytes a number, have limits of their own in the reader.
 The walk knows the fields that hold references (schema version 3, by slot); the rest are numbers inside their table.
+What it cannot follow is refused: sparse tensors, and the options of StableHLO operators.
 """
 
 from __future__ import annotations
@@ -44,8 +46,16 @@ class _Table:
     type: str
 
 
+@dataclass(frozen=True)
+class _Refused:
+    """Something that none of our networks has, and whose own lists would have to be followed, too."""
+
+    what: str
+
+
+_Reference = _Numbers | _Tables | _Table | _Refused
 _TEXT = _Numbers(1)
-_REFERENCES: dict[str, dict[int, _Numbers | _Tables | _Table]] = {
+_REFERENCES: dict[str, dict[int, _Reference]] = {
     "Model": {
         1: _Tables("OperatorCode"),
         2: _Tables("SubGraph"),
@@ -65,11 +75,26 @@ _REFERENCES: dict[str, dict[int, _Numbers | _Tables | _Table]] = {
     "TensorMap": {0: _TEXT},
     "ExternalBufferGroup": {0: _TEXT},
     "ExternalBuffer": {4: _TEXT},
-    "Tensor": {0: _Numbers(4), 3: _TEXT, 4: _Table("Quantization"), 7: _Numbers(4), 9: _Tables("VariantSubType")},
+    "Tensor": {
+        0: _Numbers(4),
+        3: _TEXT,
+        4: _Table("Quantization"),
+        6: _Refused("a sparse tensor"),
+        7: _Numbers(4),
+        9: _Tables("VariantSubType"),
+    },
     "VariantSubType": {0: _Numbers(4)},
     "Quantization": {0: _Numbers(4), 1: _Numbers(4), 2: _Numbers(4), 3: _Numbers(8), 5: _Table("Details")},
     "Details": {0: _Numbers(1)},
-    "Operator": {1: _Numbers(4), 2: _Numbers(4), 4: _Table("Options"), 5: _Numbers(1), 7: _Numbers(1), 8: _Numbers(4)},
+    "Operator": {
+        1: _Numbers(4),
+        2: _Numbers(4),
+        4: _Table("Options"),
+        5: _Numbers(1),
+        7: _Numbers(1),
+        8: _Numbers(4),
+        12: _Refused("an operator with options of StableHLO"),
+    },
     "Options": {},  # numbers only, for operators that we know; the one list, of RESHAPE, is checked by the reader
 }
 
@@ -99,7 +124,9 @@ class _Walk:
             if offset:
                 self._follow(start + offset, reference)
 
-    def _follow(self, at: int, reference: _Numbers | _Tables | _Table) -> None:
+    def _follow(self, at: int, reference: _Reference) -> None:
+        if isinstance(reference, _Refused):
+            raise StageError(f"{reference.what} is not supported, needed a dense network of TensorFlow Lite's own ops")
         target = at + _WORD.unpack_from(self.data, self._inside(at, 4))[0]
         if isinstance(reference, _Table):
             self.table(target, reference.type)

@@ -2,11 +2,14 @@
 
 The C++ runtime ends its process on some conditions, for instance when a softmax over many classes overflows its sum.
 The parent sends one npz on stdin (the model, its inputs) and gets one back on stdout (the outputs, the arena's head).
+A file of a few hundred bytes can ask for gigabytes of activations or for hours of computing: what a run would take is
+estimated first, and refused above limits that networks for microcontrollers do not reach.
 """
 
 from __future__ import annotations
 
 import io
+import math
 import os
 import signal
 import subprocess
@@ -18,11 +21,18 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.errors import StageError
-from stages.graph.graph import Graph
+from stages.graph.graph import Graph, Op, PoolOptions
+from stages.graph.resources import WEIGHTED, op_macs
 from stages.graph.tflm import arena_limit_bytes, head_bytes, open_interpreter
 
 _LIMIT_S = 600
 _MOST_ARENA_BYTES = 512 << 20
+_MOST_SAMPLE_BYTES = 128 << 20  # inputs and outputs of all samples; 20 of 224x224x3 as float32 are 12 MB
+_MOST_STEPS = 2 * 10**9  # of one inference, some 3 s; ResNet-18 for 224x224x3 takes 1.9 * 10**9
+# A step is a multiply-accumulate of CONV_2D, 1.2 ns on two shared cores; the other kernels were measured beside it.
+_STEPS_PER_MAC = {"DEPTHWISE_CONV_2D": 5}
+_STEPS_PER_VALUE = {"LOGISTIC": 80, "SOFTMAX": 80}
+_STEPS_PER_PLAIN_VALUE = 20
 _ROOT = Path(__file__).resolve().parents[2]  # from where `stages` can be imported
 
 
@@ -34,16 +44,43 @@ class TflmRun:
     head_bytes: int  # of the arena: activations and the kernels' scratch buffers
 
 
-def run_isolated(model: bytes, graph: Graph, inputs: Sequence[np.ndarray]) -> TflmRun:
-    """Run the file on samples, (samples, *shape) for each input; `graph` is what the file holds."""
+def check_affordable(graph: Graph, samples: int) -> None:
+    """Raise StageError unless so many inferences can be tried here."""
     arena_bytes = arena_limit_bytes(graph)
     if arena_bytes > _MOST_ARENA_BYTES:
         raise StageError(
             f"the tensors take {arena_bytes} B, needed at most {_MOST_ARENA_BYTES} B to try the network here"
         )
+    sample_bytes = samples * sum(graph.tensors[index].nbytes for index in (*graph.inputs, *graph.outputs))
+    if sample_bytes > _MOST_SAMPLE_BYTES:
+        raise StageError(
+            f"inputs and outputs of {samples} samples take {sample_bytes} B, "
+            f"needed at most {_MOST_SAMPLE_BYTES} B to try the network here"
+        )
+    steps = sum(_steps(graph, op) for op in graph.ops)
+    if steps > _MOST_STEPS:
+        raise StageError(
+            f"one inference takes about {steps:.1e} steps, needed at most {_MOST_STEPS:.0e} to try the network here"
+        )
+
+
+def _steps(graph: Graph, op: Op) -> int:
+    """About how long the runtime takes for one op."""
+    result = graph.tensors[op.outputs[0]].elements
+    values = max(result, *(graph.tensors[index].elements for index in graph.activations_of(op)))
+    inner = op_macs(graph, op) * _STEPS_PER_MAC.get(op.kind, 1) if op.kind in WEIGHTED else 0
+    if isinstance(op.options, PoolOptions):
+        sides = graph.tensors[op.inputs[0]].shape[1:3]
+        inner = result * math.prod(map(min, op.options.filter, sides))  # every value visits its whole window anew
+    return inner + _STEPS_PER_VALUE.get(op.kind, _STEPS_PER_PLAIN_VALUE) * values
+
+
+def run_isolated(model: bytes, graph: Graph, inputs: Sequence[np.ndarray]) -> TflmRun:
+    """Run the file on samples, (samples, *shape) for each input; `graph` is what the file holds."""
+    check_affordable(graph, len(inputs[0]))
     request = io.BytesIO()
     arrays = {f"input{number}": values for number, values in enumerate(inputs)}
-    counts = np.array([arena_bytes, len(inputs), len(graph.outputs)])
+    counts = np.array([arena_limit_bytes(graph), len(inputs), len(graph.outputs)])
     np.savez(request, model=np.frombuffer(model, np.uint8), counts=counts, **arrays)
     try:
         done = subprocess.run(

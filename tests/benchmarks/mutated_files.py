@@ -4,8 +4,9 @@
 
 The files are mutations of several sound ones, by a fixed seed: flipped bits, cuts, insertions, deletions, moved blocks,
 words of the structure (lengths, offsets, indices) replaced by extreme ones, offsets that lead backwards, scales and
-shapes that make no sense. They are read in a process of its own, whose memory is limited and whose death is noticed.
-Some of those that can be read go on through `inspect` (order, layout, picture), rewriting and the firmware compiler.
+shapes that make no sense, lists grown to millions. They are read in a process of its own, whose memory is limited and
+whose death is noticed. Some of those that can be read go on through `inspect` (order, layout, picture), rewriting and
+the firmware compiler.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ _ADDRESS_SPACE_BYTES = (
     4 << 30
 )  # code of the libraries included; what is really used is measured and held to LIMIT_BYTES
 _WORKER_LIMIT_S = 3600
+_GROWN = 10_000_000  # entries
+_RARE = 40  # one file in so many has a list that is grown
 _EVERY_INSPECTED = 3  # of the files that can be read
 _EXTREME_WORDS = (0, 1, 2, 4, 0x7F, 0xFF, 0xFFFF, 0x10000, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFC, 0xFFFFFFFF)
 _EXTREME_FLOATS = (0.0, -1.0, 1e-45, 1e-38, 1e-20, 1e20, 3e38, float("inf"), float("nan"))
@@ -73,6 +76,8 @@ def base_models(paths: Sequence[Path] = ()) -> list[bytes]:
 def mutated(number: int, models: Sequence[bytes]) -> bytes:
     """File `number`: the same for the same models."""
     rng = np.random.default_rng([SEED, number])
+    if number % _RARE == 0:
+        return _with_a_long_list(rng, models[number // _RARE % len(models)])
     if rng.integers(2):
         return _with_other_values(rng, models[number % len(models)])
     content = bytearray(models[number % len(models)])
@@ -95,6 +100,18 @@ def _with_other_values(rng: np.random.Generator, content: bytes) -> bytes:
         return planned_file.pack(tree)
     except (TypeError, ValueError, AttributeError, struct.error, OverflowError):  # not to be expressed in the schema
         return content
+
+
+def _with_a_long_list(rng: np.random.Generator, content: bytes) -> bytes:
+    """A sound flatbuffer but for one list or name of millions of entries."""
+    from stages.graph import planned_file
+
+    tree = planned_file.unpack(content)
+    lists = [(owner, name) for owner, name in _fields(tree) if isinstance(getattr(owner, name), np.ndarray | bytes)]
+    owner, name = lists[int(rng.integers(len(lists)))]
+    value = getattr(owner, name)
+    setattr(owner, name, np.resize(value, _GROWN) if isinstance(value, np.ndarray) else value[:1] * _GROWN)
+    return planned_file.pack(tree)
 
 
 def _fields(table: Any) -> Iterator[tuple[Any, str]]:

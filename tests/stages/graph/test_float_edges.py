@@ -12,6 +12,7 @@ from stages.graph.float_edges import FloatEdge, require_int8, strip_float_edges
 from stages.graph.graph import ActivationOptions, ConvOptions, Graph
 from stages.graph.int8_reference import run_graph
 from stages.graph.op_check import check_graph
+from stages.graph.optimisation import optimised
 from stages.graph.tflite_reader import read_tflite
 from stages.graph.tflite_writer import write_tflite
 from tests.stages.graph.int8_graphs import Int8Builder, residual_network
@@ -78,6 +79,19 @@ def test_a_file_of_edges_alone_is_refused() -> None:
     graph = builder.graph(builder.unary("DEQUANTIZE", inner))
     with pytest.raises(StageError, match="nothing is left without the float edges"):
         strip_float_edges(graph)
+
+
+@pytest.mark.parametrize("keeps_int8", [False, True], ids=["two floats", "int8 and float"])
+def test_one_result_may_leave_the_network_twice(keeps_int8: bool) -> None:
+    builder = Int8Builder(0)
+    result = builder.unary("RELU", builder.input(2, 2, 3))
+    other = result if keeps_int8 else builder.unary("DEQUANTIZE", result)
+    graph = builder.graph(other, builder.unary("DEQUANTIZE", result))
+    stripped = strip_float_edges(graph)
+    assert [op.kind for op in stripped.graph.ops] == ["RELU"]
+    assert stripped.graph.outputs == (result, result)
+    assert [edge is None for edge in stripped.outputs] == [keeps_int8, False]
+    assert optimised(write_tflite(graph, "test"), 3).arena_bytes == 16  # the runtime's outputs are compared there
 
 
 def test_wrong_types_at_the_edges_are_refused() -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 from pathlib import Path
@@ -113,6 +116,32 @@ def test_names_are_escaped_in_the_picture() -> None:
     root = ElementTree.fromstring(timeline(found.best_graph, found.layout, title="<script>alert(1)</script>"))
     assert not list(root.iter(f"{SVG}a")) and not list(root.iter(f"{SVG}script"))
     assert any('<a href="x">&0' in (title.text or "") for title in root.iter(f"{SVG}title"))
+
+
+@pytest.mark.parametrize("name", [b"mod\xffel.tflite", b"mod\x01el.tflite"], ids=["undecodable", "control"])
+def test_names_of_files_cannot_break_the_picture_or_the_text(name: bytes, tmp_path: Path) -> None:
+    model, picture = tmp_path / os.fsdecode(name), tmp_path / "memory.svg"
+    model.write_bytes(write_tflite(residual_network(0), "test"))
+    answer = inspect(model, picture)
+    root = ElementTree.fromstring(picture.read_text())
+    assert [text.text for text in root.iter(f"{SVG}text")][0] == "mod?el.tflite"
+    assert answer.text.startswith("mod?el.tflite: 8 ops")
+
+
+def test_a_folder_in_place_of_the_picture_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StageError, match="is a folder, needed a file name"):
+        inspect(written(tmp_path, residual_network(0)), tmp_path)
+
+
+@pytest.mark.parametrize("name, shown", [("Stoß", "Sto?"), ("x" * 50, "..." + "x" * 37)], ids=["letter", "long"])
+def test_a_terminal_that_knows_only_ascii_is_served_too(name: str, shown: str, tmp_path: Path) -> None:
+    graph = residual_network(0)
+    renamed = replace(graph, tensors=tuple(replace(tensor, name=name) for tensor in graph.tensors))
+    argv = [sys.executable, "-m", "pipeline.cli", "inspect", str(written(tmp_path, renamed))]
+    root, ascii_only = Path(__file__).parents[3], {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(argv, capture_output=True, text=True, cwd=root, env=ascii_only, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[-1].split()[:3] == ["7", "SOFTMAX", shown]
 
 
 def test_the_same_graph_gives_the_same_picture() -> None:

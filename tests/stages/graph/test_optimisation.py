@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,11 +14,12 @@ from stages.graph import planned_file
 from stages.graph.graph import ActivationOptions, ConvOptions, Graph, PoolOptions
 from stages.graph.int8_reference import run_graph
 from stages.graph.optimisation import optimised, optimize
+from stages.graph.resources import op_macs
 from stages.graph.tflite_reader import read_offline_offsets, read_tflite
 from stages.graph.tflite_writer import write_tflite
 from stages.graph.tflm import arena_head_bytes, run_tflm
 from stages.graph.tflm_plan import RuntimePlan, runtime_plan
-from stages.graph.tflm_process import run_isolated
+from stages.graph.tflm_process import check_affordable, run_isolated
 from tests.stages.graph.int8_graphs import NO_MODELS, THIRD_PARTY_MODELS, Int8Builder, random_inputs, residual_network
 from tests.stages.graph.test_float_edges import float_network
 
@@ -170,11 +172,58 @@ def test_a_model_that_the_runtime_refuses_is_refused_in_a_sentence(tmp_path: Pat
         optimize(path, tmp_path / "out.tflite")
 
 
+def relu_of(*shape: int) -> Graph:
+    builder = Int8Builder(0)
+    return builder.graph(builder.unary("RELU", builder.input(*shape)))
+
+
+def pooled_padding() -> Graph:
+    """One value, padded to a map of 64 MB, and 6,400 times the largest of 16 million of its values."""
+    builder = Int8Builder(0)
+    wide = builder.pad(builder.input(1, 1, 1), (4000, 3999), (4000, 3999), (0, 0))
+    return builder.graph(builder.pool("MAX_POOL_2D", wide, PoolOptions((4000, 4000), (100, 100), "same")))
+
+
+@pytest.mark.parametrize(
+    "graph, sentence",
+    [
+        (relu_of(40_000, 40_000, 1), r"the tensors take 3201049088 B, needed at most 536870912 B"),
+        (relu_of(15_000, 15_000, 1), r"inputs and outputs of 20 samples take 9000000000 B, needed at most 134217728 B"),
+        (pooled_padding(), r"one inference takes about 1\.0e\+11 steps, needed at most 2e\+09"),
+    ],
+    ids=["arena", "samples", "time"],
+)
+def test_a_small_file_that_asks_for_much_is_refused_before_anything_is_drawn(
+    graph: Graph, sentence: str, tmp_path: Path
+) -> None:
+    path, out = tmp_path / "model.tflite", tmp_path / "out.tflite"
+    path.write_bytes(write_tflite(graph, "test"))
+    started = time.process_time()
+    with pytest.raises(StageError, match=rf"model\.tflite: {sentence} to try the network here"):
+        optimize(path, out)
+    assert time.process_time() - started < 1
+    assert not out.exists()
+
+
+def test_a_network_of_half_a_billion_multiplications_may_be_tried_on_200_samples() -> None:
+    builder = Int8Builder(0)
+    x = builder.conv(builder.input(224, 224, 3), 64, (3, 3), ConvOptions(stride=(2, 2)))
+    x = builder.conv(x, 64, (3, 3), ConvOptions())
+    graph = builder.graph(builder.mean(x, (1, 2), keep=False))
+    assert sum(op_macs(graph, op) for op in graph.ops) > 480e6
+    check_affordable(graph, 200)
+
+
 def test_a_folder_that_does_not_exist_is_named(tmp_path: Path) -> None:
     path = tmp_path / "model.tflite"
     path.write_bytes(write_tflite(residual_network(0), "test"))
     with pytest.raises(StageError, match=r"absent/out\.tflite: cannot be written \(No such file or directory\)"):
         optimize(path, tmp_path / "absent" / "out.tflite")
+
+
+def test_a_folder_in_place_of_the_new_file_is_refused_before_any_work(tmp_path: Path) -> None:
+    with pytest.raises(StageError, match="is a folder, needed a file name"):
+        optimize(tmp_path / "absent.tflite", tmp_path)
 
 
 @pytest.mark.skipif(not THIRD_PARTY_MODELS, reason=NO_MODELS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import flatbuffers
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 from ai_edge_litert import schema_py_generated as schema
 
+from pipeline.errors import StageError
 from stages.graph import planned_file
 from stages.graph.graph import ActivationOptions, ConvOptions, Graph
 from stages.graph.tflite_reader import read_offline_offsets, read_tflite
@@ -155,6 +157,29 @@ def test_a_plan_does_not_write_over_a_buffer_that_serves_something_else() -> Non
     other = tree.buffers[tree.metadata[1].buffer].data
     assert bytes(np.asarray(other)) == b"\0anything"
     assert tree.metadata[0].buffer == len(tree.buffers) - 1
+
+
+def test_one_plan_is_left_of_tens_of_thousands_within_a_second() -> None:
+    tree = planned_file.unpack(rich_file())
+    plans = [entry(schema.MetadataT, name=b"OfflineMemoryAllocation", buffer=1) for _ in range(30_000)]
+    tree.metadata = [*plans, *tree.metadata]
+    started = time.process_time()
+    planned_file.set_plan(tree, [0] * len(branches().tensors))
+    assert time.process_time() - started < 1
+    names = [each.name for each in tree.metadata]
+    assert names == [b"OfflineMemoryAllocation", b"min_runtime_version", b"TFLITE_METADATA"]
+
+
+class Endless(schema.ModelT):
+    """More than a flatbuffer can hold."""
+
+    def Pack(self, builder: flatbuffers.Builder) -> int:
+        raise flatbuffers.builder.BuilderSizeError("2 gigabytes")
+
+
+def test_a_file_that_would_be_too_large_is_refused_in_a_sentence() -> None:
+    with pytest.raises(StageError, match="the new file would take more than 2 GiB, needed a network for a micro"):
+        planned_file.pack(Endless(buffers=[]))
 
 
 def test_metadata_that_names_operators_by_position_forbids_another_order() -> None:

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from stages.graph.from_torch import graph_from_torch
+from stages.graph.graph import ActivationOptions, ConvOptions, Graph, NoOptions, Op, Options, PoolOptions, Tensor
 from stages.graph.resources import ResourceModel, Resources, op_macs, op_size_bytes, resources
 from stages.nets.config import NetworkConfig
 from stages.nets.registry import build
@@ -97,3 +98,26 @@ def test_what_the_ops_need_adds_up_to_what_the_network_needs():
     assert sum(op_size_bytes(graph, op) for op in graph.ops) == found.size_bytes
     stem = graph.ops[0]
     assert (op_macs(graph, stem), op_size_bytes(graph, stem)) == (32 * 9 * 6, 9 * 6 + 4 * 6)
+
+
+def macs_of(kind: str, options: Options, result: tuple[int, ...], *operands: tuple[int, ...]) -> int:
+    """MACs of one op alone; the operands behind the first are constants."""
+    data = [None, *(np.ones(shape, np.int8) for shape in operands[1:])]
+    tensors = [Tensor(f"t{n}", shape, "int8", data=data[n]) for n, shape in enumerate(operands)]
+    op = Op(kind, "op", tuple(range(len(operands))), (len(operands),), options)
+    return op_macs(Graph((*tensors, Tensor("result", result, "int8")), (op,), (0,), op.outputs), op)
+
+
+def test_every_row_and_every_image_of_a_batch_counts():
+    connected = ActivationOptions()
+    assert macs_of("FULLY_CONNECTED", connected, (4, 8), (4, 16), (8, 16)) == 4 * 8 * 16
+    assert macs_of("FULLY_CONNECTED", connected, (1, 4, 8), (1, 4, 16), (8, 16)) == 4 * 8 * 16
+    assert macs_of("FULLY_CONNECTED", connected, (1, 8), (1, 16), (8, 16)) == 8 * 16
+    for images in (1, 2):
+        maps = (images, 6, 4, 3)
+        assert macs_of("CONV_2D", ConvOptions(), (images, 6, 4, 5), maps, (5, 3, 3, 3)) == images * 24 * 5 * 27
+        assert macs_of("DEPTHWISE_CONV_2D", ConvOptions(), maps, maps, (1, 3, 3, 3)) == images * 24 * 3 * 9
+        pooling = PoolOptions((2, 2), (2, 2))
+        assert macs_of("MAX_POOL_2D", pooling, (images, 3, 2, 3), maps) == images * 24 * 3
+        assert macs_of("ADD", connected, maps, maps, maps) == images * 24 * 3
+        assert macs_of("RELU", NoOptions(), maps, maps) == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import numpy as np
@@ -9,10 +10,11 @@ import pytest
 from ai_edge_litert import schema_py_generated as schema
 
 from pipeline.errors import StageError
-from stages.graph.graph import ConvOptions, PoolOptions, SoftmaxOptions
+from stages.graph.graph import ConvOptions, Graph, PoolOptions, SoftmaxOptions
+from stages.graph.op_check import check_graph
 from stages.graph.tflite_reader import read_offline_offsets, read_tflite
 from stages.graph.tflite_writer import write_tflite
-from tests.stages.graph.int8_graphs import NO_MODELS, THIRD_PARTY_MODELS, residual_network
+from tests.stages.graph.int8_graphs import NO_MODELS, THIRD_PARTY_MODELS, Int8Builder, residual_network
 
 
 @pytest.fixture(scope="module")
@@ -140,6 +142,122 @@ def test_a_fused_tanh_is_refused(content: bytes) -> None:
 
     with pytest.raises(StageError, match="fused activation number 4 is not supported, needed none, relu or relu6"):
         read_tflite(edited(content, fuse))
+
+
+MANY = 3_000_000
+
+
+def one_relu() -> Graph:
+    builder = Int8Builder(0)
+    return builder.graph(builder.unary("RELU", builder.input(2, 2, 2)))
+
+
+def first_tensor(model) -> schema.TensorT:
+    return model.subgraphs[0].tensors[0]
+
+
+def grown_scales(model) -> None:
+    first_tensor(model).quantization.scale = np.full(MANY, 0.5, np.float32)
+
+
+def grown_shape(model) -> None:
+    first_tensor(model).shape = np.ones(MANY, np.int32)
+
+
+def grown_name(model) -> None:
+    first_tensor(model).name = b"\x01" * 4 * MANY
+
+
+def grown_ends(model) -> None:
+    model.subgraphs[0].inputs = np.zeros(MANY, np.int32)
+
+
+def grown_results(model) -> None:
+    model.subgraphs[0].outputs = np.resize(model.subgraphs[0].outputs, MANY).astype(np.int32)
+
+
+def grown_operands(model) -> None:
+    model.subgraphs[0].operators[0].inputs = np.full(MANY, 99_999, np.int32)
+
+
+def grown_intermediates(model) -> None:
+    model.subgraphs[0].operators[0].intermediates = np.zeros(MANY, np.int32)
+
+
+@pytest.mark.parametrize(
+    "grow, sentence",
+    [
+        (grown_scales, r"found 30000\d\d scales and zero points, needed at most 1048576"),
+        (grown_shape, r"tensor activation0: 3000000 dimensions, needed at most 6 dimensions of 1 or more"),
+        (grown_name, r"found 120001\d\d B of tensor names, needed at most 4194304"),
+        (grown_ends, r"found 3000000 inputs, needed at most 64"),
+        (grown_results, r"found 3000000 outputs, needed at most 64"),
+        (grown_operands, r"CONV_2D: 3000000 inputs, 0 intermediates and 1 outputs, needed at most 16 of each"),
+        (grown_intermediates, r"CONV_2D: 3 inputs, 3000000 intermediates and 1 outputs, needed at most 16 of each"),
+    ],
+)
+def test_a_list_of_millions_is_refused_by_its_length_before_it_is_read(content: bytes, grow, sentence: str) -> None:
+    grown = edited(content, grow)
+    started = time.process_time()
+    with pytest.raises(StageError, match=f"^model: {sentence}$"):
+        read_tflite(grown)
+    assert time.process_time() - started < 0.3  # seconds and hundreds of megabytes, were they made Python values
+
+
+def test_a_mean_over_millions_of_axes_is_refused_by_their_number() -> None:
+    builder = Int8Builder(0)
+    graph = builder.graph(builder.mean(builder.input(4, 4, 3), (1,) * 1_000_000, keep=True))
+    with pytest.raises(StageError, match="the mean over 1000000 axes, needed at most 4, one for each"):
+        check_graph(graph)
+
+
+def test_a_plan_of_millions_of_words_is_refused(content: bytes) -> None:
+    def grow(model) -> None:
+        words = np.array([1, 0, MANY - 3] + [0] * (MANY - 3), "<i4")
+        model.buffers[model.metadata[0].buffer].data = words.view(np.uint8)
+
+    with pytest.raises(StageError, match="OfflineMemoryAllocation holds 3000000 words, needed 3 and one for each"):
+        read_offline_offsets(edited(content, grow))
+
+
+def test_an_input_that_is_listed_twice_is_refused(content: bytes) -> None:
+    def twice(model) -> None:
+        model.subgraphs[0].inputs = np.resize(model.subgraphs[0].inputs, 2)
+
+    with pytest.raises(StageError, match="2 inputs, some of them the same tensor, needed one tensor each"):
+        read_tflite(edited(content, twice))
+
+
+def test_a_long_name_leaves_room_for_what_was_needed(content: bytes) -> None:
+    def spoil(model) -> None:
+        first_tensor(model).name, first_tensor(model).type = b"long/" * 1000, schema.TensorType.STRING
+
+    with pytest.raises(StageError, match=r"^model: tensor long/.* \.\.\. .*needed int8 or int32$") as caught:
+        read_tflite(edited(content, spoil))
+    assert len(str(caught.value)) == 605
+
+
+def test_options_that_no_operator_of_ours_has_are_refused() -> None:
+    """Their lists are not followed by the check of the structure, and were shared by all operators of a file."""
+
+    def add_options(model) -> None:
+        options = schema.StableHLOCompositeOptionsT()
+        options.compositeAttributes = np.zeros(1000, np.uint8)
+        relu = model.subgraphs[0].operators[0]
+        relu.builtinOptions2Type, relu.builtinOptions2 = schema.BuiltinOptions2.StableHLOCompositeOptions, options
+
+    relu = write_tflite(one_relu(), "test")
+    with pytest.raises(StageError, match="model: an operator with options of StableHLO is not supported, needed"):
+        read_tflite(edited(relu, add_options))
+
+
+def test_options_of_a_type_alone_are_refused_where_none_are_needed() -> None:
+    def set_type(model) -> None:
+        model.subgraphs[0].operators[0].builtinOptions2Type = schema.BuiltinOptions2.StableHLOCompositeOptions
+
+    relu = write_tflite(one_relu(), "test")
+    with pytest.raises(StageError, match="model: RELU: options of StableHLO, type 21, needed NONE"):
+        read_tflite(edited(relu, set_type))
 
 
 def test_a_file_without_a_plan_has_no_offsets() -> None:
