@@ -111,7 +111,8 @@ def _played(samples: Float, tempo: float) -> Float:
     Straight lines between samples: 2 dB are lost at 4 kHz at most, less than recordings differ by.
     """
     time, middle = np.arange(len(samples)), (len(samples) - 1) / 2
-    return np.interp((time - middle) * tempo + middle, time, samples, left=0.0, right=0.0)
+    position = (time - middle) * tempo + middle
+    return np.asarray(np.interp(position, time, samples, left=0.0, right=0.0), dtype=np.float64)
 
 
 def _moved(samples: Float, shift: int) -> Float:
