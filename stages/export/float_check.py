@@ -13,7 +13,7 @@ from stages.graph.from_torch import graph_from_torch
 from stages.graph.litert_export import FloatCheck, check_float_graph
 from stages.nets.registry import read_architecture
 
-_SAMPLES = 16
+_SAMPLES = 100  # of the test split to compare, of the training split to calibrate
 
 
 def check_with_litert(weights: Path, architecture: Path, features: Path) -> FloatCheck:
@@ -22,9 +22,9 @@ def check_with_litert(weights: Path, architecture: Path, features: Path) -> Floa
     network = shape.build().eval()
     try:
         network.load_state_dict(torch.load(weights, weights_only=True))
-        inputs = np.load(features / "test_x.npy", mmap_mode="r")[:_SAMPLES]
+        tested, trained = (np.load(features / f"{name}_x.npy", mmap_mode="r")[:_SAMPLES] for name in ("test", "train"))
     except (OSError, EOFError, RuntimeError, ValueError, TypeError, AttributeError, UnpicklingError) as error:
         reason = str(error).splitlines()[0]
         raise StageError(f"{weights} or {features}: cannot be read ({reason}); run prune again") from error
-    samples = np.asarray(inputs, np.float32).reshape(-1, *shape.input_shape)
-    return check_float_graph(network, graph_from_torch(network, shape.input_shape), samples)
+    inputs, calibration = (np.asarray(x, np.float32).reshape(-1, *shape.input_shape) for x in (tested, trained))
+    return check_float_graph(network, graph_from_torch(network, shape.input_shape), inputs, calibration)

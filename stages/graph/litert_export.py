@@ -1,8 +1,9 @@
-"""The float network by somebody else's converter: litert-torch (once ai-edge-torch), the extra `litert`.
+"""The network by somebody else's converter and quantiser: litert-torch (once ai-edge-torch), the extra `litert`.
 
 A second opinion on `from_torch`: padding, batch normalisation and layout are translated by other people's code, run by
-LiteRT's reference kernels, and must give what our Graph gives. The converter prints a lot and warns; both are kept off
-the terminal.
+LiteRT's reference kernels, and must give what our Graph gives. Then ai-edge-quantizer makes its own int8 network of
+that, after training: how often it chooses another class than the float one tells whether QAT was worth it. Both tools
+print a lot and warn; that is kept off the terminal.
 """
 
 from __future__ import annotations
@@ -29,25 +30,34 @@ _TOLERANCE = 1e-3  # of the largest output; single precision, other order of sum
 
 @dataclass(frozen=True)
 class FloatCheck:
-    """How far the two float networks are apart."""
+    """How far the two float networks are apart, and what LiteRT's int8 makes of it."""
 
     max_abs_difference: float
     largest_output: float
     n: int
+    ptq_agreement: (
+        float  # share of the inputs in whose class ai-edge-quantizer's int8 network agrees with the float one
+    )
 
     @property
     def sentence(self) -> str:
         return f"litert differs by up to {self.max_abs_difference:.2g} of {self.largest_output:.3g}"
 
 
-def check_float_graph(network: nn.Module, graph: Graph, inputs: np.ndarray) -> FloatCheck:
+def check_float_graph(network: nn.Module, graph: Graph, inputs: np.ndarray, calibration: np.ndarray) -> FloatCheck:
     """Compare `graph` with litert-torch's conversion of `network` on inputs (N, H, W, C), before any softmax."""
     model = litert_model(network, inputs.shape[1:])
     last = graph.ops[-1]
     logits = last.inputs[0] if last.kind == "SOFTMAX" else graph.outputs[0]
     ours = run_float(graph, inputs)[logits].reshape(len(inputs), -1)
     theirs = run_litert(model, inputs)
-    found = FloatCheck(float(np.abs(ours - theirs).max()), float(np.abs(theirs).max()), len(inputs))
+    in_int8 = run_litert(quantised_after_training(model, calibration), inputs)
+    found = FloatCheck(
+        max_abs_difference=float(np.abs(ours - theirs).max()),
+        largest_output=float(np.abs(theirs).max()),
+        n=len(inputs),
+        ptq_agreement=float((in_int8.argmax(1) == theirs.argmax(1)).mean()),
+    )
     if not found.max_abs_difference <= _TOLERANCE * max(found.largest_output, 1e-6):
         raise StageError(
             f"export: {found.sentence} from our float graph, needed {_TOLERANCE:g} of that or less; "
@@ -80,21 +90,49 @@ def litert_model(network: nn.Module, input_shape: tuple[int, ...]) -> bytes:
         return path.read_bytes()
 
 
-def run_litert(model: bytes, inputs: np.ndarray) -> np.ndarray:
-    """(N, outputs) by LiteRT's reference kernels."""
-    from ai_edge_litert.interpreter import Interpreter, OpResolverType
+def quantised_after_training(model: bytes, calibration: np.ndarray) -> bytes:
+    """ai-edge-quantizer's full int8 network of a float one, its ranges from inputs (N, H, W, C)."""
+    with warnings.catch_warnings(), _silence():
+        warnings.simplefilter("ignore")
+        from ai_edge_quantizer import quantizer, recipe
 
-    interpreter: Any = Interpreter(model_content=model, experimental_op_resolver_type=OpResolverType.BUILTIN_REF)
+        tool: Any = quantizer.Quantizer(bytearray(model), recipe.static_wi8_ai8())
+        ((name, signature),) = _interpreter(model).get_signature_list().items()
+        rows = [{signature["inputs"][0]: _nchw(x)} for x in calibration]
+        return bytes(tool.quantize(tool.calibrate({name: rows})).quantized_model)
+
+
+def run_litert(model: bytes, inputs: np.ndarray) -> np.ndarray:
+    """(N, outputs) as real numbers, by LiteRT's reference kernels."""
+    interpreter = _interpreter(model)
     interpreter.allocate_tensors()
-    source, result = (
-        details[0]["index"] for details in (interpreter.get_input_details(), interpreter.get_output_details())
-    )
+    source, result = interpreter.get_input_details()[0], interpreter.get_output_details()[0]
     rows = []
     for x in inputs:
-        interpreter.set_tensor(source, np.ascontiguousarray(x.transpose(2, 0, 1)[np.newaxis], np.float32))
+        interpreter.set_tensor(source["index"], _on_grid(_nchw(x), source))
         interpreter.invoke()
-        rows.append(interpreter.get_tensor(result).reshape(-1))
+        rows.append(_real(interpreter.get_tensor(result["index"]), result).reshape(-1))
     return np.stack(rows)
+
+
+def _interpreter(model: bytes) -> Any:
+    from ai_edge_litert.interpreter import Interpreter, OpResolverType
+
+    return Interpreter(model_content=model, experimental_op_resolver_type=OpResolverType.BUILTIN_REF)
+
+
+def _nchw(x: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(x.transpose(2, 0, 1)[np.newaxis], np.float32)
+
+
+def _on_grid(values: np.ndarray, details: dict[str, Any]) -> np.ndarray:
+    scale, zero_point = details["quantization"]
+    return values if not scale else np.clip(np.rint(values / scale) + zero_point, -128, 127).astype(np.int8)
+
+
+def _real(values: np.ndarray, details: dict[str, Any]) -> np.ndarray:
+    scale, zero_point = details["quantization"]
+    return values if not scale else (values.astype(np.float32) - zero_point) * scale
 
 
 @contextlib.contextmanager

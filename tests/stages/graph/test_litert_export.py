@@ -12,7 +12,7 @@ from torch import nn
 
 from pipeline.errors import StageError
 from stages.graph.from_torch import graph_from_torch
-from stages.graph.litert_export import check_float_graph
+from stages.graph.litert_export import check_float_graph, litert_model, quantised_after_training, run_litert
 from stages.nets.config import NetworkConfig
 from stages.nets.registry import build
 
@@ -38,11 +38,23 @@ def network(name: str) -> tuple[nn.Module, NetworkConfig, np.ndarray]:
 @pytest.mark.parametrize("name", ["dscnn", "resnet8", "mobilenet_v2", "efficientnet_b0"])
 def test_litert_finds_the_same_float_network(name: str) -> None:
     net, config, inputs = network(name)
-    found = check_float_graph(net, graph_from_torch(net, config.input_shape), inputs)
+    found = check_float_graph(net, graph_from_torch(net, config.input_shape), inputs, inputs)
     assert found.n == 8
     assert found.largest_output > 0
     assert found.max_abs_difference < 1e-4 * max(1.0, found.largest_output)
     assert "litert differs by up to" in found.sentence
+    assert 0.5 <= found.ptq_agreement <= 1.0  # random weights: logits lie close together
+
+
+@needs_litert
+@pytest.mark.slow
+def test_the_network_quantised_by_litert_is_int8_and_close_to_the_float_one() -> None:
+    net, config, inputs = network("resnet8")
+    model = litert_model(net, config.input_shape)
+    quantised = quantised_after_training(model, inputs)
+    expected, found = run_litert(model, inputs), run_litert(quantised, inputs)
+    assert len(quantised) < 0.4 * len(model)
+    assert 0 < np.abs(found - expected).max() < 0.1 * np.abs(expected).max()
 
 
 @needs_litert
@@ -58,7 +70,7 @@ def test_a_wrong_graph_is_noticed() -> None:
     with pytest.raises(
         StageError, match="litert differs by up to .* from our float graph, needed 0.001 of that or less"
     ):
-        check_float_graph(net, replace(graph, tensors=tuple(tensors)), inputs)
+        check_float_graph(net, replace(graph, tensors=tuple(tensors)), inputs, inputs)
 
 
 @pytest.mark.skipif(HAS_LITERT, reason="litert-torch is installed here; to enable, use an environment without it")
@@ -66,4 +78,4 @@ def test_without_its_packages_one_sentence_names_the_extra() -> None:
     net, config, inputs = network("resnet8")
     expected = r"exporter 'litert' needs litert-torch, which is not installed; pip install 'tinyml-pipeline\[litert\]'"
     with pytest.raises(StageError, match=expected):
-        check_float_graph(net, graph_from_torch(net, config.input_shape), inputs)
+        check_float_graph(net, graph_from_torch(net, config.input_shape), inputs, inputs)
