@@ -160,7 +160,7 @@ def test_the_second_exporter_agrees_on_the_float_network(
 ) -> None:
     checked = export(task, qat_network, tmp_path, "litert")
     found = read_json(checked.accuracy)["litert"]
-    assert found["n"] == 16
+    assert found["n"] == 100 and found["ptq_agreement"] > 0.9
     assert found["max_abs_difference"] < 1e-4 * found["largest_output"]
     assert checked.model.read_bytes() == exported.model.read_bytes()
 
