@@ -139,6 +139,8 @@ def pool(walk: Walk, node: fx.Node) -> Value:
     vertical, horizontal = pair(layer.padding)
     if layer.ceil_mode or (isinstance(layer, nn.MaxPool2d) and pair(layer.dilation) != (1, 1)):
         raise walk.unsupported(node, "ceil mode or dilation")
+    if isinstance(layer, nn.MaxPool2d) and layer.return_indices:
+        raise walk.unsupported(node, "returns indices, too; set return_indices=False")
     if isinstance(layer, nn.AvgPool2d) and layer.divisor_override is not None:
         raise walk.unsupported(node, "a divisor of its own")
     own: Pads = (vertical, vertical, horizontal, horizontal)

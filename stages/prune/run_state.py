@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from pipeline.stage import Checkpoint
+from stages.graph.resources import resources
 from stages.nets.channels import Channels, find_channels
 from stages.nets.narrowing import narrowed
 from stages.prune.masks import folded_forward
@@ -62,10 +63,10 @@ class Run:
             return self.net(x)
         return folded_forward(self.net, self.channels, self.pruning.state.masks, x)
 
-    def note(self, loss: float | None) -> None:
+    def note(self, task: Task, loss: float | None) -> None:
         """A row of the trajectory for a moment without an update."""
         update = self.rows[-1].update if self.rows else 0
-        used = self.channels.resources
+        used = resources(self.channels.graph, task.budget.runtime)
         self.rows.append(TrajectoryRow.between_updates(self.step, update, loss, self.widths, used))
 
     def shrink(self, task: Task) -> None:
@@ -84,15 +85,14 @@ def fresh_run(task: Task) -> Run:
     """The start of training: wide, or as narrow as it will stay with `method: uniform` or if nothing can be pruned."""
     torch.manual_seed(derived_seed(task.config.seed, "weights", 0))
     run = _run_of(task, None)
-    if not run.channels.widths:
-        pass
-    elif task.config.method == "uniform":
+    can_be_pruned = bool(run.channels.widths)
+    if can_be_pruned and task.config.method == "uniform":
         rule, objectives = WidthRule(run.channels, task.config), Objectives(run.channels, task.config, task.budget)
         run = _run_of(task, uniform_widths(rule, objectives))
         _draw_weights(run.net)
-    else:
+    elif can_be_pruned:
         run.pruning = WidthUpdate(run.channels, task.config, task.budget)
-    run.note(None)
+    run.note(task, None)
     return run
 
 

@@ -57,7 +57,7 @@ def train(task: Task, progress: Progress, checkpoint: Checkpoint) -> Trained:
             loss = _train_epoch(task, run)
             run.epoch += 1
             if run.pruning is None:
-                run.note(loss)
+                run.note(task, loss)
             checkpoint.save(lambda path: save_run(run, path))
             share = accuracy(run.net, run.forward, task.examples.validation)
             progress.advance(1, note=f"loss {loss:.2f} val {100 * share:.1f} %")

@@ -194,6 +194,7 @@ class Wrapped(nn.Module):
         (nn.AvgPool2d(2, padding=1, count_include_pad=False), "padding .* which is neither 'same' nor zeros"),
         (nn.MaxPool2d(2, padding=1), "padding .* which is neither 'same' nor zeros"),
         (nn.MaxPool2d(2, ceil_mode=True), "ceil mode"),
+        (nn.MaxPool2d(2, return_indices=True), r"odd \(MaxPool2d\): returns indices"),
     ],
 )
 def test_a_layer_that_cannot_be_expressed_is_refused_by_its_path(layer, sentence):

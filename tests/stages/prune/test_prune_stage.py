@@ -371,6 +371,9 @@ def test_metrics_are_those_of_the_runtime_that_the_budget_is_for(data, tmp_path)
     graph = graph_from_torch(load_architecture(tmp_path / "out" / "architecture.json"), NETWORK.input_shape)
     assert metrics["fits"] is True
     assert metrics["after"]["peak_bytes"] == resources(graph, "overlap").peak_bytes <= 700 < resources(graph).peak_bytes
+    rows, _ = trajectory_of(tmp_path / "out")
+    assert int(rows[0]["peak_bytes"]) == metrics["before"]["peak_bytes"]
+    assert int(rows[-1]["peak_bytes"]) == metrics["after"]["peak_bytes"]
 
 
 @pytest.mark.parametrize("method", ["differentiable", "uniform"])
