@@ -1,125 +1,31 @@
-"""The prune step as the engine calls it, on tiny data: its files, its repeatability, its refusals."""
+"""The prune step on tiny data: its files, its repeatability, its switches."""
 
 from __future__ import annotations
 
 import csv
 import json
-import re
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from pipeline.errors import ConfigError, StageError
 from pipeline.stage import Checkpoint
 from stages.graph.from_torch import graph_from_torch
 from stages.graph.resources import resources
-from stages.nets.config import BudgetConfig, NetworkConfig
+from stages.nets.config import BudgetConfig
 from stages.nets.registry import load_architecture
-from stages.prune.config import PruneConfig
-from stages.prune.examples import Examples, Split
-from stages.prune.recipe import Task
-from stages.prune.run_state import fresh_run
 from stages.prune.stage import run
-from stages.prune.training import train_step
-
-NETWORK = NetworkConfig(width=16, blocks=2, input_shape=(12, 6, 1), classes=3)
-BUDGET = BudgetConfig(peak_bytes="950B", size_bytes="1000B", macs="60K")
-QUICK = {
-    "epochs": 8,
-    "batch": 10,
-    "validation_batch": 10,
-    "update_every": 2,
-    "start_step": 2,
-    "rate": 4.0,
-    "settle_updates": 1,
-    "threads": 1,
-}
-FILES = ("network.pt", "architecture.json", "trajectory.csv", "metrics.json", "layers.csv")
-
-
-class Silent:
-    """A progress that remembers, and can stop the run."""
-
-    def __init__(self, die_after: int | None = None) -> None:
-        self.done, self.die_after, self.notes = 0, die_after, []
-
-    def start(self, total: int, unit: str) -> None:
-        self.total, self.unit = total, unit
-
-    def advance(self, count: int = 1, note: str = "") -> None:
-        self.done += count
-        self.notes.append(note)
-        if self.done == self.die_after:
-            raise KeyboardInterrupt
-
-
-class DyingCheckpoint(Checkpoint):
-    """Dies in the place of its n-th save: the epoch was computed, but nothing of it is on the disk."""
-
-    def __init__(self, folder: Path, die_at: int) -> None:
-        super().__init__(folder)
-        self.left = die_at
-
-    def save(self, write) -> None:
-        self.left -= 1
-        if self.left == 0:
-            raise KeyboardInterrupt
-        super().save(write)
-
-
-@pytest.fixture(scope="session")
-def data(tmp_path_factory) -> Path:
-    """Three classes, each a fixed picture under noise."""
-    folder = tmp_path_factory.mktemp("prune_data")
-    draw = np.random.default_rng(0)
-    pictures = draw.normal(size=(3, 12, 6, 1))
-    (folder / "features").mkdir()
-    for name, count in (("train", 80), ("validation", 30), ("test", 30)):
-        labels = draw.integers(0, 3, count)
-        features = pictures[labels] + 0.5 * draw.normal(size=(count, 12, 6, 1))
-        np.save(folder / "features" / f"{name}_x.npy", features.astype(np.float32))
-        np.save(folder / "features" / f"{name}_y.npy", labels.astype(np.int64))
-    (folder / "dataset.json").write_text('{"classes": ["a", "b", "c"]}')
-    return folder
-
-
-def prune(
-    data: Path,
-    out_dir: Path,
-    *,
-    progress=None,
-    checkpoint=None,
-    network=NETWORK,
-    budget=BUDGET,
-    features=None,
-    **settings,
-):
-    out_dir.mkdir(parents=True, exist_ok=True)
-    return run.function(
-        features or data / "features",
-        data / "dataset.json",
-        config=PruneConfig(**(QUICK | settings)),
-        network=network,
-        budget=budget,
-        out_dir=out_dir,
-        progress=progress or Silent(),
-        checkpoint=checkpoint or Checkpoint(out_dir.parent / f"{out_dir.name}_checkpoint"),
-    )
-
-
-def file_bytes(folder: Path) -> dict[str, bytes]:
-    return {name: (folder / name).read_bytes() for name in FILES}
-
-
-@pytest.fixture(scope="session")
-def undisturbed(data, tmp_path_factory) -> Path:
-    out_dir = tmp_path_factory.mktemp("prune_run") / "out"
-    prune(data, out_dir)
-    return out_dir
+from tests.stages.prune.prune_runs import (
+    NETWORK,
+    DyingCheckpoint,
+    Silent,
+    file_bytes,
+    metrics_of,
+    prune,
+    trajectory_of,
+)
 
 
 def test_the_small_network_fits_and_has_learned(undisturbed, data):
@@ -146,12 +52,6 @@ def _unpruned():
     from stages.nets.registry import build
 
     return build(NETWORK)
-
-
-def trajectory_of(folder):
-    """All rows, and those of updates."""
-    rows = list(csv.DictReader((folder / "trajectory.csv").read_text().splitlines()))
-    return rows, [row for row in rows if row["masks_changed"] != ""]
 
 
 def test_the_trajectory_goes_from_the_whole_network_to_the_end_of_training(undisturbed):
@@ -270,88 +170,11 @@ def test_progress_counts_epochs_and_tells_loss_and_accuracy(data, tmp_path):
     assert progress.notes[-1].startswith("loss 0.") and progress.notes[-1].endswith(" %")
 
 
-@pytest.mark.parametrize(
-    ("network", "sentence"),
-    [
-        (NetworkConfig(classes=3), r"features are \(12, 6, 1\) .*, dscnn is made for \(49, 10, 1\)"),
-        (NetworkConfig(input_shape=(12, 6, 1)), "the data set has 3 classes, dscnn tells 12 apart"),
-    ],
-)
-def test_features_that_do_not_fit_the_network_are_refused(network, sentence, data, tmp_path):
-    with pytest.raises(StageError, match=sentence):
-        prune(data, tmp_path / "out", network=network)
-
-
 def test_a_budget_for_one_resource_leaves_the_others_alone(data, tmp_path):
     prune(data, tmp_path / "out", budget=BudgetConfig(macs="60K"))
     metrics = json.loads((tmp_path / "out" / "metrics.json").read_text())
     assert metrics["budget"] == {"macs": 60_000} and metrics["fits"]
     assert metrics["after"]["macs"] <= 60_000 < metrics["before"]["macs"]
-
-
-def test_a_budget_that_no_width_can_meet_is_a_config_error_with_the_smallest_figure(data, tmp_path):
-    budget = BudgetConfig(peak_bytes="950B", size_bytes="100B", macs="60K")
-    with pytest.raises(
-        ConfigError, match=r"budget.size_bytes: 100 B cannot be met, dscnn with 4 channels in every layer needs 368 B"
-    ):
-        prune(data, tmp_path / "out", budget=budget)
-
-
-def test_budgets_not_met_in_time_name_the_figures_and_the_way_out(data, tmp_path):
-    with pytest.raises(
-        StageError,
-        match=r"after 1 epochs .* size_bytes is \d+, needed 1000.* raise prune.epochs \(now 1\) or prune.rate",
-    ):
-        prune(data, tmp_path / "out", epochs=1, rate=0.01)
-
-
-def test_without_a_single_update_the_start_is_blamed(data, tmp_path):
-    with pytest.raises(StageError, match=r"and 0 updates: .*; lower prune.start_step \(now 99\) or prune.update_every"):
-        prune(data, tmp_path / "out", epochs=1, start_step=99)
-
-
-CONCATENATING = """
-import torch
-from torch import nn
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.stem, self.head = nn.Conv2d(1, 8, 3), nn.Linear(16, 3)
-        self.a, self.b = nn.Conv2d(8, 6, 1), nn.Conv2d(8, 10, 1)
-    def forward(self, x):
-        x = self.stem(x)
-        return self.head(torch.cat([self.a(x), self.b(x)], 1).mean((2, 3)))
-def make():
-    return Net()
-"""
-
-
-def test_concatenated_layers_keep_their_channels_and_the_refusal_says_so(data, tmp_path, monkeypatch):
-    (tmp_path / "joined_nets.py").write_text(CONCATENATING)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    network = NetworkConfig(module="joined_nets:make", input_shape=(12, 6, 1), classes=3)
-    with pytest.raises(ConfigError, match=r"4 channels in every layer that is not concatenated \(those keep all"):
-        prune(data, tmp_path / "out", network=network, budget=BudgetConfig(size_bytes="100B"))
-    prune(data, tmp_path / "out", network=network, budget=BudgetConfig(size_bytes="330B"))
-    layers = list(csv.DictReader((tmp_path / "out" / "layers.csv").read_text().splitlines()))
-    assert [row["channels_after"] for row in layers if row["op"] == "CONV_2D"] == ["7", "6", "10"]
-
-
-def test_a_loss_that_is_not_finite_names_step_and_layer(data, tmp_path):
-    with pytest.raises(
-        StageError, match=r"training loss is \S+ at step \d+, first not finite in \S+; lower prune.learning_rate"
-    ):
-        prune(data, tmp_path / "out", learning_rate=1e30, warmup_epochs=0)
-
-
-def test_a_validation_loss_that_is_not_finite_names_step_and_layer(data, tmp_path):
-    # An update after every step: weights that one step blew up meet the validation data first.
-    settings = {"learning_rate": 1e30, "warmup_epochs": 0, "update_every": 1, "start_step": 1}
-    sentence = (
-        r"prune: P_TSK is \S+, its largest gradient \S+ at step 1, first not finite in \S+; lower prune.learning_rate"
-    )
-    with pytest.raises(StageError, match=sentence):
-        prune(data, tmp_path / "out", **settings)
 
 
 def test_one_channel_is_enough_also_for_depthwise_layers(data, tmp_path):
@@ -376,34 +199,6 @@ def test_metrics_are_those_of_the_runtime_that_the_budget_is_for(data, tmp_path)
     assert int(rows[-1]["peak_bytes"]) == metrics["after"]["peak_bytes"]
 
 
-@pytest.mark.parametrize("method", ["differentiable", "uniform"])
-def test_a_network_without_a_layer_to_prune_is_trained_or_refused(data, tmp_path, monkeypatch, method):
-    (tmp_path / "flat_nets.py").write_text(
-        "from torch import nn\ndef make():\n    return nn.Sequential(nn.Flatten(), nn.Linear(72, 3))\n"
-    )
-    monkeypatch.syspath_prepend(str(tmp_path))
-    network = NetworkConfig(module="flat_nets:make", input_shape=(12, 6, 1), classes=3)
-    prune(data, tmp_path / "out", network=network, budget=BudgetConfig(size_bytes="300B"), method=method)
-    assert metrics_of(tmp_path / "out")["widths"] == [] and metrics_of(tmp_path / "out")["fits"]
-    with pytest.raises(
-        ConfigError, match=r"200 B cannot be met, flat_nets:make with no layer that can be pruned .* 228 B"
-    ):
-        prune(data, tmp_path / "out", network=network, budget=BudgetConfig(size_bytes="200B"), method=method)
-
-
-@pytest.mark.parametrize("layer", ["stem.conv", "blocks.0.pointwise.conv", "blocks.1.depthwise.norm", "classifier"])
-def test_a_broken_layer_is_named_with_its_path_and_the_step(layer):
-    draw = torch.Generator().manual_seed(0)
-    split = Split(torch.randn(10, 1, 12, 6, generator=draw), torch.randint(0, 3, (10,), generator=draw))
-    task = Task(Examples(split, split, split), NETWORK, BUDGET, PruneConfig(**QUICK))
-    run_ = fresh_run(task)
-    for _ in range(3):
-        train_step(task, run_, split.x, split.y)
-    run_.net.get_submodule(layer).weight.data[0] = float("nan")
-    with pytest.raises(StageError, match=rf"training loss is nan at step 3, first not finite in {re.escape(layer)};"):
-        train_step(task, run_, split.x, split.y)
-
-
 def test_the_computation_spent_is_that_of_every_step_and_every_task_loss(undisturbed):
     _, rows = trajectory_of(undisturbed)
     metrics = json.loads((undisturbed / "metrics.json").read_text())
@@ -421,38 +216,12 @@ def test_the_network_is_shrunk_as_many_updates_after_the_budgets_hold_as_configu
     assert [row["objective"] for row in rows].count("none") == settle
 
 
-@pytest.mark.parametrize(
-    "name, content, sentence",
-    [
-        ("train_x.npy", b"not an array", "train_x.npy: not readable as an array"),
-        ("test_y.npy", np.full(30, 3), "test has labels 3 to 3, needed 0 to 2"),
-        ("validation_x.npy", np.full((30, 12, 6, 1), np.nan), "validation features hold NaN or infinity"),
-        ("train_y.npy", np.zeros(79, np.int64), r"train has features \(80, 12, 6, 1\) and labels \(79,\)"),
-    ],
-)
-def test_damaged_features_are_refused(data, tmp_path, name, content, sentence):
-    features = tmp_path / "features"
-    features.mkdir()
-    for file in (data / "features").iterdir():
-        (features / file.name).write_bytes(file.read_bytes())
-    if isinstance(content, bytes):
-        (features / name).write_bytes(content)
-    else:
-        np.save(features / name, content)
-    with pytest.raises(StageError, match=sentence):
-        prune(data, tmp_path / "out", features=features)
-
-
 def test_declaring_the_step_imports_nothing_heavy():
     code = "import sys, stages.prune.stage; print([m for m in ('torch', 'numpy', 'pandas') if m in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
     assert run.sections.keys() == {"prune", "network", "budget"}
     assert list(run.artifacts) == ["features", "dataset"]
-
-
-def metrics_of(out_dir: Path) -> dict:
-    return json.loads((out_dir / "metrics.json").read_text())
 
 
 @pytest.mark.parametrize(
@@ -499,11 +268,3 @@ def test_a_late_start_leaves_the_network_whole_until_then(data, tmp_path):
     prune(data, tmp_path / "out", start_step=30)
     _, rows = trajectory_of(tmp_path / "out")
     assert int(rows[0]["step"]) == 30
-
-
-def test_a_budget_below_one_channel_per_layer_offers_no_fewer_channels(data, tmp_path):
-    budget = BudgetConfig(size_bytes="60B")
-    with pytest.raises(ConfigError, match=r"size_bytes: 60 B cannot be met, .*; raise the budget to at least \d+ B$"):
-        prune(data, tmp_path / "out", budget=budget, min_channels=1)
-    with pytest.raises(ConfigError, match=r"or lower prune.min_channels \(1 needs \d+ B\)$"):
-        prune(data, tmp_path / "out", budget=BudgetConfig(size_bytes="300B"))
