@@ -98,7 +98,14 @@ class NoOptions:
     """RESHAPE, PAD, MEAN, RELU, RELU6, LOGISTIC, HARD_SWISH, QUANTIZE, DEQUANTIZE: the operands say everything."""
 
 
-Options = ConvOptions | PoolOptions | ActivationOptions | SoftmaxOptions | ConcatOptions | NoOptions
+@dataclass(frozen=True)
+class OpaqueOptions:
+    """An op that is planned, not computed here: the numbers of its options that shapes depend on (see opaque_ops)."""
+
+    values: tuple[int, ...] = ()
+
+
+Options = ConvOptions | PoolOptions | ActivationOptions | SoftmaxOptions | ConcatOptions | NoOptions | OpaqueOptions
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from stages.graph.arena_layout import ArenaLayout, arena_layout
 from stages.graph.float_edges import FloatEdge, StrippedGraph, require_int8, strip_float_edges
 from stages.graph.graph import Graph, Op
 from stages.graph.op_order import OpOrder, OrderProblem
+from stages.graph.opaque_ops import OPAQUE_KINDS
 from stages.graph.output_file import require_file_name, write_atomically
 from stages.graph.overlap import OverlapProblem
 from stages.graph.packable_order import packable_order
@@ -49,7 +50,7 @@ class Inspection:
     graph: Graph
     edges: StrippedGraph
     size_bytes: int
-    macs: int
+    macs: int  # opaque ops have none here
     peak_bytes_stored: int
     peak_bytes_imprecise: int
     peak_bytes_overlap: int  # of the best order on our firmware, see `overlap`
@@ -62,12 +63,17 @@ class Inspection:
         """The graph in the best order."""
         return self.graph.in_order(self.best.order)
 
+    @property
+    def opaque_kinds(self) -> list[str]:
+        """Of every op whose MACs are not known, see `opaque_ops`."""
+        return [op.kind for op in self.graph.ops if op.kind in OPAQUE_KINDS]
+
 
 def inspect(model: Path, picture: Path | None) -> Answer:
     """Inspect a file, and draw its memory over time into `picture`, if there is one."""
     if picture is not None:
         require_file_name(picture)
-    graph = read_tflite(model)
+    graph = read_tflite(model, opaque=True)
     try:
         found = inspected(graph)
     except StageError as error:
@@ -145,6 +151,7 @@ def _record(found: Inspection) -> dict[str, Any]:
         "ops": [{**asdict(op), "output_shape": list(op.output_shape)} for op in found.ops],
         "peak_bytes_overlap": found.peak_bytes_overlap,
         "order": list(found.best.order),
+        "ops_without_macs": len(found.opaque_kinds),
         "order_lower_bound_bytes": round(found.best.lower_bound_bytes),
         "float_inputs": [asdict(edge) for edge in found.edges.inputs if edge],
         "float_outputs": [asdict(edge) for edge in found.edges.outputs if edge],
@@ -158,7 +165,7 @@ def _text(name: str, found: Inspection) -> str:
     packed = "proven minimal" if layout.proven_optimal else f"not proven, at least {layout.lower_bound_bytes:,} B"
     figures = [
         ("size", f"{found.size_bytes:,} B", "weights and biases"),
-        ("MACs", f"{found.macs:,}", ""),
+        ("MACs", f"{found.macs:,}", _not_counted(found.opaque_kinds)),
         ("peak, stored order", f"{found.peak_bytes_stored:,} B", ""),
         ("peak, best order", f"{best.peak_bytes:,.0f} B", f"{order}{', as stored' if same else ''}"),
         ("peak, imprecise", f"{found.peak_bytes_imprecise:,} B", "most that one op touches, in place counted once"),
@@ -167,7 +174,8 @@ def _text(name: str, found: Inspection) -> str:
     ]
     rows = [
         (str(op.index), op.op, _shortened(op.name), "x".join(map(str, op.output_shape)))
-        + (f"{op.macs:,}", f"{op.size_bytes:,}", f"{op.live_bytes:,}", str(op.best_position), f"{op.best_live_bytes:,}")
+        + ("-" if op.op in OPAQUE_KINDS else f"{op.macs:,}", f"{op.size_bytes:,}", f"{op.live_bytes:,}")
+        + (str(op.best_position), f"{op.best_live_bytes:,}")
         for op in found.ops
     ]
     header = ("#", "op", "name", "output", "MACs", "size B", "live B", "best #", "live B")
@@ -180,6 +188,10 @@ def _text(name: str, found: Inspection) -> str:
             *_aligned([header, *rows], "><<<>>>>>"),
         ]
     )
+
+
+def _not_counted(kinds: Sequence[str]) -> str:
+    return f"without {len(kinds)} ops that are planned only: {', '.join(sorted(set(kinds)))}" if kinds else ""
 
 
 def _sides(graph: Graph) -> str:

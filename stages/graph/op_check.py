@@ -10,7 +10,8 @@ import math
 import numpy as np
 
 from pipeline.errors import StageError
-from stages.graph.graph import ConcatOptions, ConvOptions, Graph, Op, PoolOptions, Tensor
+from stages.graph.graph import ConcatOptions, ConvOptions, Graph, Op, OpaqueOptions, PoolOptions, Tensor
+from stages.graph.opaque_ops import check_opaque
 from stages.graph.quantisation_check import FILTER_AXIS, check_int8
 
 _OPERANDS = {
@@ -88,6 +89,9 @@ def _title(op: Op) -> str:
 
 
 def _check_op(graph: Graph, op: Op) -> None:
+    if isinstance(op.options, OpaqueOptions):
+        check_opaque(graph, op)
+        return
     least, most = _OPERANDS.get(op.kind, (1, 8))
     if not least <= len(op.inputs) <= most or len(op.outputs) != 1 or any(index < 0 for index in op.inputs[:least]):
         found = f"{len(op.inputs)} inputs and {len(op.outputs)} outputs"

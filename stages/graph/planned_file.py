@@ -75,9 +75,9 @@ def set_plan(model: Any, offsets: Sequence[int]) -> None:
     model.metadata = [*(model.metadata or ()), entry]
 
 
-def without_float_edges(content: bytes) -> tuple[bytes, StrippedGraph]:
+def without_float_edges(content: bytes, *, opaque: bool = False) -> tuple[bytes, StrippedGraph]:
     """The file of the int8 network between float edges, and what was taken away; without edges the same bytes."""
-    edges = strip_float_edges(read_tflite(content))
+    edges = strip_float_edges(read_tflite(content, opaque=opaque))
     if not edges.has_edges:
         return content, edges
     tree = unpack(content)

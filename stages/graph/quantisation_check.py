@@ -28,13 +28,13 @@ _LARGEST_FACTOR = 2.0**30
 def check_int8(graph: Graph, op: Op) -> None:
     """Scales are there, zero points are int8, and each kind's own rules hold."""
     first, result = graph.tensors[op.inputs[0]], graph.tensors[op.outputs[0]]
-    _check_one_scale(op, result)
+    check_one_scale(op, result)
     if first.dtype == "float32":  # QUANTIZE
         return
-    _check_one_scale(op, first)
+    check_one_scale(op, first)
     if op.kind in ("ADD", "MUL", "CONCATENATION"):
         for index in op.inputs:
-            _check_one_scale(op, graph.tensors[index])
+            check_one_scale(op, graph.tensors[index])
     if op.kind in FILTER_AXIS:
         _check_weights(graph, op)
     elif op.kind in _ONE_GRID:
@@ -101,7 +101,8 @@ def _check_same_grid(graph: Graph, op: Op, result: Tensor) -> None:
             raise StageError(f"{_title(op)}: tensor {name} is on another grid than the output, needed the same")
 
 
-def _check_one_scale(op: Op, tensor: Tensor) -> None:
+def check_one_scale(op: Op, tensor: Tensor) -> None:
+    """An int8 tensor has one scale, and a zero point that is int8, too."""
     grid = tensor.quantisation
     if tensor.dtype != "int8" or grid is None or len(grid.scale) != 1 or not -128 <= grid.zero_point[0] <= 127:
         found = f"tensor {tensor.name} is {tensor.dtype}"

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stages.graph.buffers import ALIASES, activation_bytes, replaceable
-from stages.graph.graph import Graph, Op, PoolOptions, Tensor
+from stages.graph.graph import Graph, Op, OpaqueOptions, PoolOptions, Tensor
 from stages.graph.op_order import OpOrder, OrderProblem
 from stages.graph.overlap import OverlapProblem, Runtime
 
@@ -172,12 +172,14 @@ def _touched(graph: Graph, op: Op) -> frozenset[int]:
 
 
 def op_size_bytes(graph: Graph, op: Op) -> int:
-    """Bytes that one op stores: weights and biases, or the constant operand of an Add or Mul."""
+    """Bytes that one op stores: weights and biases, or the constant operand of an Add, a Mul or an opaque op."""
     constants = [graph.tensors[index] for index in graph.constants_of(op)]
     if op.kind in WEIGHTED:
         return graph.tensors[op.inputs[1]].elements + bias_bytes(graph, op)
     # Shapes, axes and paddings (integers) are not counted.
-    return sum(activation_bytes(tensor) for tensor in constants) if op.kind in ELEMENTWISE else 0
+    stored = (tensor for tensor in constants if tensor.dtype != "int32")
+    has_values = op.kind in ELEMENTWISE or isinstance(op.options, OpaqueOptions)
+    return sum(activation_bytes(tensor) for tensor in stored) if has_values else 0
 
 
 def bias_bytes(graph: Graph, op: Op) -> int:

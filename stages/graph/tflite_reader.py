@@ -1,4 +1,4 @@
-"""A .tflite file as a Graph: one subgraph of the operators that our kernels know.
+"""A .tflite file as a Graph: one subgraph of the operators that our kernels know; on request opaque ones, too.
 
 The bytes are checked first (see tflite_structure), then read through flatbuffers' own accessors; indices are checked
 here, before they are used, lengths before lists become Python values, and whatever still goes wrong inside an accessor
@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from stages.graph.graph import (
     Graph,
     NoOptions,
     Op,
+    OpaqueOptions,
     Options,
     Padding,
     PoolOptions,
@@ -36,8 +38,10 @@ from stages.graph.graph import (
     Tensor,
 )
 from stages.graph.op_check import check_graph
+from stages.graph.opaque_ops import OPAQUE_KINDS
 from stages.graph.tflite_structure import OFFLINE_PLAN, check_structure
 
+_Known = dict[str, tuple[str, Callable[[Any], Options]]]  # kind -> options table, and how it is read
 _TYPES: dict[int, DType] = {
     schema.TensorType.FLOAT32: "float32",
     schema.TensorType.INT32: "int32",
@@ -71,11 +75,11 @@ _MOST_SCALES = 1 << 20  # with zero points, of all tensors; EfficientNet-B0 has 
 _MOST_NAME_BYTES = 4 << 20  # of all tensors; converters join names to some hundred bytes
 
 
-def read_tflite(source: Path | bytes) -> Graph:
-    """The graph in a .tflite file, or in its bytes."""
+def read_tflite(source: Path | bytes, *, opaque: bool = False) -> Graph:
+    """The graph in a .tflite file, or in its bytes; `opaque`: also with ops that can only be planned (opaque_ops)."""
     where, data = load_named(source)
     try:
-        graph = _graph(_model(data), len(data))
+        graph = _graph(_model(data), len(data), _OPTIONS | _OPAQUE if opaque else _OPTIONS)
         check_graph(graph)
     except (StageError, *DAMAGE) as error:
         raise _refusal(where, error) from error
@@ -143,7 +147,7 @@ def _offsets(model: Any, entry: Any) -> tuple[int, ...]:
     return _integers(words[3:])
 
 
-def _graph(model: Any, file_bytes: int) -> Graph:
+def _graph(model: Any, file_bytes: int, known: _Known) -> Graph:
     if model.SubgraphsLength() != 1:
         raise StageError(f"found {model.SubgraphsLength()} subgraphs, needed 1")
     subgraph = model.Subgraphs(0)
@@ -157,7 +161,7 @@ def _graph(model: Any, file_bytes: int) -> Graph:
     tensors = [_tensor(tensor, index, buffers) for index, tensor in enumerate(stored)]
     if sum(tensor.nbytes for tensor in tensors if tensor.data is not None) > _SHARED_CONSTANTS * file_bytes:
         raise StageError("the constants unfold to far more than the file holds, needed buffers of their own")
-    ops = [_op(operator, codes, tensors) for operator in _each(subgraph.Operators, subgraph.OperatorsLength())]
+    ops = [_op(each, codes, tensors, known) for each in _each(subgraph.Operators, subgraph.OperatorsLength())]
     inputs, outputs = _integers(subgraph.InputsAsNumpy()), _integers(subgraph.OutputsAsNumpy())
     return Graph(tuple(tensors), tuple(ops), inputs, outputs)
 
@@ -224,13 +228,13 @@ def _constant(buffer: Any, name: str, shape: tuple[int, ...], dtype: DType) -> n
     return raw.view(np.dtype(dtype).newbyteorder("<")).reshape(shape)
 
 
-def _op(operator: Any, codes: list[Any], tensors: list[Tensor]) -> Op:
+def _op(operator: Any, codes: list[Any], tensors: list[Tensor], known: _Known) -> Op:
     code = codes[operator.OpcodeIndex()]
     # Files older than 2020 keep the number in the 8-bit field; newer ones in both while it fits.
     number = max(code.BuiltinCode(), code.DeprecatedBuiltinCode())
     kind = _KIND_OF_NUMBER.get(number, f"number {number}")
-    if kind not in _OPTIONS:
-        raise StageError(f"operator {kind} is not supported, needed one of {', '.join(sorted(_OPTIONS))}")
+    if kind not in known:
+        raise StageError(f"operator {kind} is not supported, needed one of {', '.join(sorted(known))}")
     lengths = operator.InputsLength(), operator.IntermediatesLength(), operator.OutputsLength()
     if max(lengths) > _MOST_OPERANDS:
         found = "{} inputs, {} intermediates and {} outputs".format(*lengths)
@@ -238,16 +242,16 @@ def _op(operator: Any, codes: list[Any], tensors: list[Tensor]) -> Op:
     inputs, outputs = _integers(operator.InputsAsNumpy()), _integers(operator.OutputsAsNumpy())
     if not outputs or not all(-1 <= index < len(tensors) for index in inputs + outputs) or -1 in outputs:
         raise StageError(f"{kind}: operands {inputs} -> {outputs}, needed tensors 0 to {len(tensors) - 1}")
-    return Op(kind, tensors[outputs[0]].name, inputs, outputs, _options(operator, kind))
+    return Op(kind, tensors[outputs[0]].name, inputs, outputs, _options(operator, kind, known))
 
 
-def _options(operator: Any, kind: str) -> Options:
-    table_name, read = _OPTIONS[kind]
+def _options(operator: Any, kind: str, known: _Known) -> Options:
+    table_name, read = known[kind]
     if operator.BuiltinOptions2Type() != 0:
         raise StageError(f"{kind}: options of StableHLO, type {operator.BuiltinOptions2Type()}, needed {table_name}")
     found = operator.BuiltinOptionsType()
     if found == schema.BuiltinOptions.NONE and kind in _OPTIONS_MAY_BE_ABSENT:
-        return NoOptions()
+        return OpaqueOptions() if kind in _OPAQUE else NoOptions()
     if found != getattr(schema.BuiltinOptions, table_name):
         raise StageError(f"{kind}: options of type {found}, needed {table_name}")
     union = operator.BuiltinOptions()
@@ -299,10 +303,14 @@ def _activation(table: Any) -> Activation:
     return _ACTIVATIONS[number]
 
 
+def _opaque_options(fields: tuple[str, ...], table: Any) -> OpaqueOptions:
+    return OpaqueOptions(tuple(int(getattr(table, field)()) for field in fields))
+
+
 _KIND_OF_NUMBER = {
     number: name for name, number in vars(schema.BuiltinOperator).items() if isinstance(number, int) and name.isupper()
 }
-_OPTIONS: dict[str, tuple[str, Callable[[Any], Options]]] = {
+_OPTIONS: _Known = {
     "CONV_2D": ("Conv2DOptions", _conv_options),
     "DEPTHWISE_CONV_2D": ("DepthwiseConv2DOptions", _conv_options),
     "FULLY_CONNECTED": ("FullyConnectedOptions", _fully_connected_options),
@@ -322,6 +330,7 @@ _OPTIONS: dict[str, tuple[str, Callable[[Any], Options]]] = {
     "QUANTIZE": ("QuantizeOptions", _no_options),
     "DEQUANTIZE": ("DequantizeOptions", _no_options),
 }
+_OPAQUE: _Known = {kind: (each.table, partial(_opaque_options, each.fields)) for kind, each in OPAQUE_KINDS.items()}
 _OPTIONS_MAY_BE_ABSENT = frozenset(
     kind for kind, (_, read) in _OPTIONS.items() if read in (_no_options, _reshape_options)
-)
+) | {kind for kind, each in OPAQUE_KINDS.items() if each.may_lack_table}

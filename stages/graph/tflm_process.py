@@ -31,7 +31,7 @@ _MOST_SAMPLE_BYTES = 128 << 20  # inputs and outputs of all samples; 20 of 224x2
 _MOST_STEPS = 2 * 10**9  # of one inference, some 3 s; ResNet-18 for 224x224x3 takes 1.9 * 10**9
 # A step is a multiply-accumulate of CONV_2D, 1.2 ns on two shared cores; the other kernels were measured beside it.
 _STEPS_PER_MAC = {"DEPTHWISE_CONV_2D": 5}
-_STEPS_PER_VALUE = {"LOGISTIC": 80, "SOFTMAX": 80}
+_STEPS_PER_VALUE = {"LOGISTIC": 80, "SOFTMAX": 80, "TANH": 80, "LOG_SOFTMAX": 80}
 _STEPS_PER_PLAIN_VALUE = 20
 _ROOT = Path(__file__).resolve().parents[2]  # from where `stages` can be imported
 
