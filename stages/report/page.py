@@ -11,6 +11,7 @@ from pathlib import Path
 
 from stages.report.chart import layer_chart
 from stages.report.figures import BoardFigures, NetworkFigures, read_rows
+from stages.report.raster import png
 from stages.report.terminal import table_text
 
 _COLUMNS = {"cycles": "cycles, measured", "cycles_modelled": "cycles, modelled", "instructions": "instructions"}
@@ -29,10 +30,11 @@ def charts(boards: Sequence[BoardFigures], device_layers: Mapping[str, Path]) ->
 
 
 def write_figures(folder: Path, drawn: Mapping[str, str]) -> Path:
-    """One file per figure."""
+    """Two files per figure, SVG and PNG."""
     folder.mkdir()
     for name, svg in drawn.items():
         (folder / f"{name}.svg").write_text(svg)
+        (folder / f"{name}.png").write_bytes(png(svg))
     return folder
 
 

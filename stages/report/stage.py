@@ -2,7 +2,7 @@
 
 Reads   dataset, accuracy, plan, prune_metrics, trajectory, pruned_layers; of every board footprint, samples,
         device_layers, device and device_accuracy
-Writes  summary.csv, latency.csv, energy.csv, layers.csv, table.txt, report.html, figures/*.svg
+Writes  summary.csv, latency.csv, energy.csv, layers.csv, table.txt, report.html, figures/*.svg and *.png
 Fails   StageError when an input lacks a value that must be there
 
 Measured and modelled values never share a column; a value that does not exist is empty.
@@ -29,10 +29,10 @@ class Report:
     layers: Path  # layers.csv: one row per board and op
     table: Path  # table.txt, for the terminal
     page: Path  # report.html
-    figures: Path  # folder of layers_<board>.svg and pruning_*.svg
+    figures: Path  # folder of layers_<board> and pruning_*, each as .svg and .png
 
 
-@stage("report")
+@stage("report", packages=("resvg-py", "font-roboto"))
 def run(
     dataset: Path,
     accuracy: Path,

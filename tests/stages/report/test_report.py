@@ -9,6 +9,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from PIL import Image
 
 from pipeline.errors import StageError
 from stages.nets.config import BudgetConfig
@@ -283,6 +284,19 @@ def test_page_shows_every_op_and_escapes_names(tmp_path: Path) -> None:
     assert "17 (100.0 %)" in page
     assert f"{TWIN} (virtual): instructions per op" in page
     assert (report.figures / f"layers_{TWIN}.svg").read_text() in page
+
+
+def test_every_figure_is_there_as_svg_and_png(tmp_path: Path) -> None:
+    folder = make_report(tmp_path).figures
+    names = {path.stem for path in folder.iterdir()}
+    assert f"layers_{TWIN}" in names and any(name.startswith("pruning_") for name in names)
+    assert {path.name for path in folder.iterdir()} == {f"{name}.{kind}" for name in names for kind in ("svg", "png")}
+    for name in names:
+        drawn = ElementTree.parse(folder / f"{name}.svg").getroot()
+        with Image.open(folder / f"{name}.png") as picture:
+            assert picture.size == tuple(2 * int(drawn.attrib[side]) for side in ("width", "height"))
+            title = picture.convert("L").crop((0, 0, 200, 48))
+        assert title.getextrema()[0] < 100 and title.getextrema()[1] == 255  # letters on white
 
 
 def test_bars_are_as_long_as_their_share_of_the_largest() -> None:
