@@ -2,16 +2,17 @@
 
 The grids are chosen anew at the start of every epoch, from the same samples and the weights of that moment, except in
 the last epoch: its weights learn on the grids that the device will use. Adam, cosine schedule, cross-entropy. The order
-of the samples depends on seed and epoch alone, so that a continued run takes the very steps of an undisturbed one.
+of the samples, and what `data.augment: on_the_fly` makes of them, depend on seed and epoch alone, so that a continued
+run takes the very steps of an undisturbed one.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from pickle import UnpicklingError
 
@@ -20,6 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from data.augmentation import Augment, augmentation
 from pipeline.errors import StageError
 from pipeline.stage import Checkpoint, Progress
 from stages.qat.fake_quant import FakeQuantNetwork
@@ -34,6 +36,13 @@ class Split:
 
     x: Tensor
     y: Tensor
+    augment: Augment | None = None  # makes samples anew; None: they are used as they were prepared
+
+    def fresh(self, numbers: Tensor, seed: Sequence[int]) -> Tensor:
+        """These samples, augmented where prepare left what that needs."""
+        if self.augment is None:
+            return self.x[numbers]
+        return torch.from_numpy(self.augment(numbers.numpy(), seed)).permute(0, 3, 1, 2)
 
 
 @dataclass(frozen=True)
@@ -62,7 +71,8 @@ def deterministic(threads: int, seed: int) -> Iterator[None]:
 
 def load_splits(features: Path, input_shape: tuple[int, int, int], classes: int) -> dict[str, Split]:
     """All splits of the prepared features."""
-    return {name: _load_split(features, name, input_shape, classes) for name in SPLITS}
+    splits = {name: _load_split(features, name, input_shape, classes) for name in SPLITS}
+    return splits | {"train": replace(splits["train"], augment=augmentation(features))}
 
 
 def _load_split(features: Path, name: str, input_shape: tuple[int, int, int], classes: int) -> Split:
@@ -127,7 +137,8 @@ def _epoch(
         for group in optimiser.param_groups:
             group["lr"] = recipe.learning_rate * 0.5 * (1 + math.cos(math.pi * done))
         optimiser.zero_grad(set_to_none=True)
-        loss = F.cross_entropy(network(split.x[batch]), split.y[batch], label_smoothing=recipe.label_smoothing)
+        x = split.fresh(batch, [recipe.seed, epoch])
+        loss = F.cross_entropy(network(x), split.y[batch], label_smoothing=recipe.label_smoothing)
         loss.backward()
         optimiser.step()
         total += loss.item() * len(batch)

@@ -14,7 +14,8 @@ from pipeline.errors import StageError
 from pipeline.stage import Checkpoint, read_json
 from stages.graph.graph_record import graph_from_record
 from stages.qat.stage import QatConfig, Quantised, run
-from tests.stages.qat.small_task import Quiet, SmallTask, small_task
+from stages.qat.training import load_splits
+from tests.stages.qat.small_task import CLASSES, INPUT_SHAPE, Quiet, SmallTask, small_task
 
 CONFIG = QatConfig(epochs=4, batch=20, learning_rate=2e-2, calibration_samples=60, threads=1)
 
@@ -95,6 +96,22 @@ def test_a_run_killed_after_any_epoch_ends_with_the_same_bytes(
     assert saved is not None
     assert len(torch.load(saved, weights_only=True)["losses"]) == epochs
     assert contents(quantised(task, tmp_path)) == contents(undisturbed)
+
+
+def test_with_what_augmentation_needs_every_epoch_sees_other_samples(undisturbed: Quantised, tmp_path: Path) -> None:
+    task = small_task(tmp_path)
+    (task.features / "augmentation.json").write_text('{"kind": "pictures"}')
+    split = load_splits(task.features, INPUT_SHAPE, CLASSES)["train"]
+    assert split.augment is not None
+    numbers = torch.tensor([3, 5, 8])
+    first, again, other = (split.fresh(numbers, [0, epoch]) for epoch in (0, 0, 1))
+    assert torch.equal(first, torch.from_numpy(split.augment(numbers.numpy(), [0, 0])).permute(0, 3, 1, 2))
+    assert torch.equal(first, again) and not torch.equal(first, other)
+    fresh = quantised(task, tmp_path / "fresh")
+    assert contents(fresh) != contents(undisturbed)
+    with pytest.raises(Killed):
+        quantised(task, tmp_path / "killed", progress=KilledAfter(2))
+    assert contents(quantised(task, tmp_path / "killed")) == contents(fresh)
 
 
 @pytest.mark.parametrize("damage", ["truncated", "garbage", "foreign"])
