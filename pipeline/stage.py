@@ -20,6 +20,7 @@ It returns a frozen dataclass whose fields are `Path`s below `out_dir` (files or
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import inspect
 import json
 import os
@@ -35,13 +36,14 @@ from pipeline.errors import StageError
 Source = Literal["hardware", "virtual"]
 PerBoard = Mapping[str, Path]
 
+_CHECKPOINT = "checkpoint-"
 _HANDED_IN = {"config", "out_dir", "board", "target", "experiment", "progress", "checkpoint"}
 
 
 class Config(BaseModel):
     """A section of the configuration: frozen, and unknown keys are refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     @property
     def source_modules(self) -> tuple[str, ...]:
@@ -80,27 +82,46 @@ class Progress(Protocol):
 
 
 class Checkpoint:
-    """One file that outlives a killed run; it is replaced whole or not at all, and dropped once the step is done."""
+    """One file that outlives a killed run; it is replaced whole or not at all, and dropped once the step is done.
+
+    Its name holds the digest of its bytes, so that one that was damaged since is never taken up.
+    """
 
     def __init__(self, folder: Path) -> None:
-        self._file = folder / "checkpoint"
+        self._folder = folder
 
     def saved(self) -> Path | None:
         """The last complete checkpoint, if an earlier run left one."""
-        return self._file if self._file.exists() else None
+        for file in sorted(self._files(), key=lambda file: file.stat().st_mtime_ns, reverse=True):
+            if file == self._named(file):
+                return file
+            file.unlink()
+        return None
 
     def save(self, write: Callable[[Path], None]) -> None:
         """Let `write` fill a new file, then put it in place of the old one."""
-        self._file.parent.mkdir(parents=True, exist_ok=True)
-        fresh = self._file.with_name(f"checkpoint.{os.getpid()}.tmp")
+        self._folder.mkdir(parents=True, exist_ok=True)
+        fresh, old = self._folder / f"checkpoint.{os.getpid()}.tmp", self._files()
         write(fresh)
         fsync_file(fresh)
-        os.replace(fresh, self._file)
-        fsync_file(self._file.parent)
+        file = self._named(fresh)
+        os.replace(fresh, file)
+        fsync_file(self._folder)
+        for other in set(old) - {file}:
+            other.unlink(missing_ok=True)
 
     def drop(self) -> None:
         """Forget the checkpoint, for instance when it cannot be read."""
-        self._file.unlink(missing_ok=True)
+        for file in self._files():
+            file.unlink(missing_ok=True)
+
+    def _files(self) -> list[Path]:
+        return list(self._folder.glob(f"{_CHECKPOINT}*"))
+
+    def _named(self, file: Path) -> Path:
+        """What a checkpoint with these bytes is called."""
+        with file.open("rb") as stream:
+            return self._folder / f"{_CHECKPOINT}{hashlib.file_digest(stream, 'sha256').hexdigest()}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -49,7 +49,7 @@ def trace(net: nn.Module, input_shape_hwc: tuple[int, int, int], *, softmax: boo
         # In eval mode: a functional dropout keeps what it is now, and the shape pass leaves the statistics alone.
         module = fx.symbolic_trace(net.eval())
         with torch.no_grad():
-            expected, traced = net(x.clone()), ShapeProp(module).propagate(x.clone())
+            expected, traced = net(x.clone()), _Shapes(module).propagate(x.clone())
     except Exception as error:
         raise StageError(
             f"{type(net).__name__}: torch.fx cannot trace it for input {input_shape_hwc} ({error}); "
@@ -68,6 +68,16 @@ def trace(net: nn.Module, input_shape_hwc: tuple[int, int, int], *, softmax: boo
     for node in module.graph.nodes:
         walk.visit(node)
     return TorchTrace(walk.finished(softmax), tuple(walk.build.layers), module)
+
+
+class _Shapes(ShapeProp):
+    """Notes the shape of every tensor, and what numbers such as x.size(3) or x.shape[2:] are."""
+
+    def run_node(self, n: fx.Node) -> Any:
+        result = super().run_node(n)
+        if isinstance(result, int | torch.Size):
+            n.meta["number"] = result
+        return result
 
 
 def _are_close(expected: Any, found: Any) -> bool:

@@ -60,6 +60,14 @@ class OverlapProblem(OrderProblem):
         """What a given order costs."""
         return self._overlapped(super().measure(order, tensor_bytes), tensor_bytes)
 
+    def live_bytes(
+        self, order: Sequence[int], tensor_bytes: Sequence[float] | None = None, first: int = 0, last: int | None = None
+    ) -> tuple[float, ...]:
+        """Bytes in use while each op runs; ops of one chain run at the same time."""
+        sizes, _ = self._sizes(tensor_bytes)
+        way = self._best_way(order, sizes)
+        return tuple(_bytes(each.need, sizes) for each in way for _ in range(each.start, each.end))[first:last]
+
     def chains(self, order: Sequence[int]) -> tuple[Chain, ...]:
         """The chains to run for the smallest peak of this order."""
         sizes, _ = self._sizes(None)

@@ -86,6 +86,11 @@ def resources(graph: Graph, runtime: Runtime = "classic") -> Resources:
     return model.resources(model.widths)
 
 
+def order_problem(graph: Graph, runtime: Runtime) -> OrderProblem:
+    """What finds the best order for a runtime, and what that needs."""
+    return OrderProblem(graph) if runtime == "classic" else OverlapProblem(graph)
+
+
 class ResourceModel:
     """A graph's resource use as a function of the widths of its channel groups."""
 
@@ -96,7 +101,7 @@ class ResourceModel:
         self._size = [term for op in graph.ops for term in self._size_of(op)]
         self._macs = [self._per_width(op_macs(graph, op), _groups_of_macs(graph, op)) for op in graph.ops]
         self._touched = [_touched(graph, op) for op in graph.ops]
-        self._orders = OrderProblem(graph) if runtime == "classic" else OverlapProblem(graph)
+        self._orders = order_problem(graph, runtime)
         self._solved: tuple[list[float], OpOrder] | None = None  # pruning asks for figures and gradients at one place
 
     def best_order(self, widths: Sequence[float]) -> OpOrder:

@@ -59,6 +59,8 @@ def linear(walk: Walk, node: fx.Node) -> Value:
     layer = walk.modules[str(node.target)]
     assert isinstance(layer, nn.Linear)
     source = walk.source(node)
+    if len(walk.shape(source.tensor)) != 2:
+        raise walk.unsupported(node, f"reads {walk.shape(source.tensor)}, needed a vector; flatten in front of it")
     weight = array(layer.weight)
     if source.flattened is not None:
         height, width, channels = source.flattened
@@ -73,7 +75,9 @@ def norm(walk: Walk, node: fx.Node) -> Value:
     value = walk.source(node)
     folded = walk.build.layer_of(value.tensor)
     is_linear = walk.build.activation_of(value.tensor) == "none" and value.pads == NO_PADS
-    if folded is None or folded.norm is not None or not is_linear or layer.running_var is None:
+    if layer.running_var is None:
+        raise walk.unsupported(node, "has no statistics that could be folded; set track_running_stats=True")
+    if folded is None or folded.norm is not None or not is_linear:
         raise walk.unsupported(node, "not directly behind a convolution or linear layer, where it could be folded")
     if not walk.is_read_once(node):
         raise walk.unsupported(node, "its input is also read elsewhere, so it cannot be folded")
@@ -166,8 +170,9 @@ def _pooling_module(node: fx.Node) -> nn.Module:
         if node.target is F.avg_pool2d
         else (nn.MaxPool2d, ("kernel_size", "stride", "padding", "dilation", "ceil_mode", "return_indices"))
     )
-    given: dict[str, Any] = dict(zip(names, node.args[1:], strict=False))
-    return module(**given | {name: value for name, value in node.kwargs.items() if name != "input"})
+    named: dict[str, Any] = dict(zip(names, node.args[1:], strict=False)) | dict(node.kwargs)
+    given = {name: value for name, value in named.items() if name != "input"}
+    return module(**fx.node.map_arg(given, lambda size: size.meta["number"]))  # type: ignore[arg-type]
 
 
 def global_pool(walk: Walk, node: fx.Node) -> Value:
@@ -182,7 +187,7 @@ def global_pool(walk: Walk, node: fx.Node) -> Value:
         if not isinstance(axes, tuple | list) or sorted(axis % 4 for axis in axes) != [2, 3]:
             raise walk.unsupported(node, f"mean over axes {axes}, needed height and width")
         keeps_map = bool(node.args[2] if len(node.args) > 2 else node.kwargs.get("keepdim", False))
-    source = walk.plain(node.args[0])
+    source = walk.plain(walk.operand(node))
     height, width, channels = walk.shape(source)[1:]
     options = PoolOptions((height, width), (height, width))
     pooled = walk.emit(node, "AVERAGE_POOL_2D", (source,), (1, 1, 1, channels), options)
@@ -190,7 +195,7 @@ def global_pool(walk: Walk, node: fx.Node) -> Value:
 
 
 def flatten(walk: Walk, node: fx.Node) -> Value:
-    source = walk.plain(node.args[0])
+    source = walk.plain(walk.operand(node))
     if len(nhwc(node)) != 2:
         raise walk.unsupported(node, "does not flatten everything but the batch")
     return _reshaped(walk, node, source)
@@ -204,7 +209,7 @@ def view(walk: Walk, node: fx.Node) -> Value:
     if numbers or sizes[0] == 1:
         found = numbers[0] if numbers else 1
         raise walk.unsupported(node, f"a size of {found} that is written out; use torch.flatten(x, 1) or x.size(...)")
-    source, target = walk.plain(node.args[0]), nhwc(node)
+    source, target = walk.plain(walk.operand(node)), nhwc(node)
     if len(target) == 2:
         return _reshaped(walk, node, source)
     if len(target) != 4 or target[1:3] != (1, 1) or walk.source(node).flattened is not None:

@@ -47,6 +47,8 @@ class Walk:
         self.outputs: list[int] = []
 
     def visit(self, node: fx.Node) -> None:
+        if node.op == "placeholder" and "tensor_meta" not in node.meta:
+            return  # an optional argument of the forward, left out; whoever reads it will look at it
         if node.op == "placeholder":
             self.values[node] = Value(self.build.tensor(node.name, nhwc(node)))
             self.inputs.append(self.values[node].tensor)
@@ -61,7 +63,12 @@ class Walk:
             if node.op == "get_attr" or key not in self.handlers:
                 raise self.unsupported(node)
             self._refuse_overwritten(node)
-            self.values[node] = self.handlers[key](self, node)
+            if not node.users:
+                raise self.unsupported(node, "nothing reads its result; remove it")
+            try:
+                self.values[node] = self.handlers[key](self, node)
+            except (KeyError, IndexError, TypeError) as error:  # a call in a form that no handler thought of
+                raise self.unsupported(node, "its arguments are not understood; write it in a plainer way") from error
 
     def _refuse_overwritten(self, node: fx.Node) -> None:
         """Our ops never change an operand: one that torch changes in place must not be read again."""
@@ -105,6 +112,11 @@ class Walk:
     def source(self, node: fx.Node) -> Value:
         """What the node reads first."""
         return self.values[node.all_input_nodes[0]]
+
+    @staticmethod
+    def operand(node: fx.Node) -> Any:
+        """The tensor that a function or a layer is called with, by position or by name."""
+        return node.args[0] if node.args else node.kwargs["input"]
 
     def shape(self, tensor: int) -> tuple[int, ...]:
         return self.build.tensors[tensor].shape

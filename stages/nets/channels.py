@@ -65,12 +65,16 @@ def find_channels(net: nn.Module, input_shape: tuple[int, int, int]) -> Channels
     _refuse_shared(net, layers)
     for layer in layers:
         module = net.get_submodule(layer.weight)
-        if layer.group_out is not None:
-            channels = module.out_channels if isinstance(module, nn.Conv2d) else module.out_features
-            if widths.setdefault(layer.group_out, channels) != channels:
-                raise StageError(
-                    f"{layer.weight}: {channels} channels tied to {widths[layer.group_out]}; cannot be pruned"
-                )
+        if not isinstance(module.weight, nn.Parameter):
+            raise StageError(f"{layer.weight}: its weight is computed, not a parameter; remove the weight norm")
+        if layer.group_out is None:
+            continue
+        channels = module.out_channels if isinstance(module, nn.Conv2d) else module.out_features
+        if widths.setdefault(layer.group_out, channels) != channels:
+            several = "; use a depthwise multiplier of 1" if layer.depthwise else ""
+            raise StageError(
+                f"{layer.weight}: {channels} channels tied to {widths[layer.group_out]}, cannot be pruned{several}"
+            )
         if layer.norm is not None and net.get_submodule(layer.norm).weight is None:
             raise StageError(f"{layer.norm}: batch normalisation without gamma has no salience; set affine=True")
     _refuse_leaks(graph, {found.op for found, layer in zip(traced.layers, layers, strict=True) if layer.masked})

@@ -77,8 +77,10 @@ def _update_counts(net: nn.Module, layer: Layer) -> None:
     rows, columns = module.weight.shape[:2]
     if isinstance(module, nn.Conv2d):
         module.out_channels = rows
-        module.in_channels = rows if layer.depthwise else columns
-        module.groups = rows if layer.depthwise else 1
+        if not layer.depthwise:
+            module.in_channels = columns
+        elif layer.group_out is not None:  # else nothing is cut, and it may make several channels of each
+            module.in_channels = module.groups = rows
     else:
         module.out_features, module.in_features = rows, columns
     if layer.norm is not None:

@@ -39,8 +39,11 @@ def _check_shapes(net: nn.Module, config: NetworkConfig, where: str) -> None:
     height, width, channels = config.input_shape
     was_training = net.training
     try:
-        with torch.no_grad():
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
             logits = net.eval()(torch.zeros(1, channels, height, width))
+            state = {name: tensor.clone() for name, tensor in net.state_dict().items()}
+            in_training = net.train()(torch.zeros(2, channels, height, width))
+            net.load_state_dict(state)  # batch normalisation had moved its statistics
     except Exception as error:
         raise ConfigError(
             f"{where}: does not take an input of {config.input_shape} (height, width, channels): {_reason(error)}; "
@@ -48,6 +51,10 @@ def _check_shapes(net: nn.Module, config: NetworkConfig, where: str) -> None:
         ) from error
     finally:
         net.train(was_training)
+    if type(in_training) is not type(logits):
+        raise ConfigError(
+            f"{where}: delivers a {type(in_training).__name__} in training mode; return only the logits there, too"
+        )
     if not isinstance(logits, torch.Tensor):
         raise ConfigError(f"{where}: delivers a {type(logits).__name__}, needed one tensor; return only the logits")
     if tuple(logits.shape) != (1, config.classes):

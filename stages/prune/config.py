@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import Literal
 
 from pydantic import Field, model_validator
@@ -69,7 +69,8 @@ class PruneConfig(Config):
             raise ValueError(f"found objectives {list(self.objectives)}, needed one to three different ones")
         return self
 
-    def may_miss(self, budgets: Iterable[str]) -> bool:
+    def may_miss(self, budgets: Collection[str]) -> bool:
         """Whether a network over its budgets is a finding: the run was told not to look at all of them, or to go on."""
-        sees_all = self.losses != "task" and self.peak == "exact" and set(budgets) <= set(self.objectives)
+        sees_peak = self.peak == "exact" or "peak_bytes" not in budgets
+        sees_all = self.losses != "task" and sees_peak and set(budgets) <= set(self.objectives)
         return self.missed_budgets == "report" or not sees_all

@@ -1,6 +1,7 @@
 """layers.csv: what each op of the network needs before and after pruning (paper, appendix 'Post-pruning architecture').
 
-Memory is the bytes alive while the op runs, in the best order of that network, so the largest one is the peak.
+Memory is the bytes alive while the op runs, in the best order of that network and in the budget's runtime, so the
+largest one is the peak.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from stages.graph.graph import Graph
-from stages.graph.op_order import OrderProblem
-from stages.graph.resources import op_macs, op_size_bytes
+from stages.graph.overlap import Runtime
+from stages.graph.resources import op_macs, op_size_bytes, order_problem
 
 
 @dataclass(frozen=True)
@@ -32,9 +33,9 @@ class LayerRow:
     size_bytes_after: int
 
 
-def layer_rows(before: Graph, after: Graph) -> Iterator[LayerRow]:
+def layer_rows(before: Graph, after: Graph, runtime: Runtime) -> Iterator[LayerRow]:
     """The ops in the order of the layers."""
-    memory_before, memory_after = _memory_bytes(before), _memory_bytes(after)
+    memory_before, memory_after = _memory_bytes(before, runtime), _memory_bytes(after, runtime)
     for index, (old, new) in enumerate(zip(before.ops, after.ops, strict=True)):
         assert old.name == new.name  # the kind may differ: a depthwise convolution of one channel is a plain one
         yield LayerRow(
@@ -52,17 +53,17 @@ def layer_rows(before: Graph, after: Graph) -> Iterator[LayerRow]:
         )
 
 
-def write_layers(path: Path, before: Graph, after: Graph) -> Path:
+def write_layers(path: Path, before: Graph, after: Graph, runtime: Runtime) -> Path:
     with path.open("w", newline="") as stream:
         names = [field.name for field in fields(LayerRow)]
         writer = csv.DictWriter(stream, fieldnames=names, lineterminator="\n")
         writer.writeheader()
-        writer.writerows(asdict(row) for row in layer_rows(before, after))
+        writer.writerows(asdict(row) for row in layer_rows(before, after, runtime))
     return path
 
 
-def _memory_bytes(graph: Graph) -> dict[int, int]:
+def _memory_bytes(graph: Graph, runtime: Runtime) -> dict[int, int]:
     """Bytes alive while each op runs."""
-    problem = OrderProblem(graph)
+    problem = order_problem(graph, runtime)
     order = problem.solve().order
     return {op: round(alive) for op, alive in zip(order, problem.live_bytes(order), strict=True)}

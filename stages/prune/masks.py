@@ -67,10 +67,10 @@ class _MaskingInterpreter(fx.Interpreter):
     def call_module(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         mask = self.masks.get(target)
         if mask is not None:
-            (x,) = args
+            x = args[0] if args else kwargs["input"]
             positions = x.shape[1] // mask.shape[-1]  # of a flattened map, channel after channel
             mask = mask.repeat_interleave(positions, dim=-1)
-            args = (x * mask.reshape(-1, x.shape[1], *[1] * (x.dim() - 2)),)
+            args, kwargs = (x * mask.reshape(-1, x.shape[1], *[1] * (x.dim() - 2)),), {}
         return super().call_module(target, args, kwargs)
 
 

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
@@ -39,8 +40,41 @@ class Task:
         return len(self.examples.train) // self.batch
 
     def build(self, widths: tuple[int, ...] | None = None) -> nn.Module:
-        """channels_last: a quarter to two thirds faster on the CPU."""
-        return build(self.network, widths).to(memory_format=torch.channels_last)
+        return build(self.network, widths).to(memory_format=self.memory_format)
+
+    @cached_property
+    def memory_format(self) -> torch.memory_format:
+        """channels_last, a quarter to two thirds faster on the CPU, unless a user's network takes a view of a map."""
+        if self.network.module is None:
+            return torch.channels_last
+        with torch.random.fork_rng(devices=[]):
+            net = build(self.network).eval().to(memory_format=torch.channels_last)
+        height, width, channels = self.network.input_shape
+        x = torch.zeros(2, channels, height, width).contiguous(memory_format=torch.channels_last)
+        try:
+            with torch.no_grad():
+                net(x)
+        except RuntimeError:
+            return torch.contiguous_format
+        return torch.channels_last
+
+    def laid_out(self, x: Tensor) -> Tensor:
+        """Inputs as the network wants them in memory."""
+        if self.memory_format is torch.contiguous_format:
+            return x.clone(memory_format=self.memory_format)  # of one channel, contiguous() takes either for the other
+        return x.contiguous(memory_format=self.memory_format)
+
+    def accuracy(self, net: nn.Module, forward: Callable[[Tensor], Tensor], split: Split) -> float:
+        """Share of examples whose largest logit is the right one; `forward` runs `net`, masked or not."""
+        was_training = net.training
+        net.eval()
+        with torch.no_grad():
+            right = sum(
+                int((forward(self.laid_out(x)).argmax(1) == y).sum())
+                for x, y in zip(split.x.split(EVALUATION_BATCH), split.y.split(EVALUATION_BATCH), strict=True)
+            )
+        net.train(was_training)
+        return right / len(split)
 
     def optimiser(self, net: nn.Module) -> torch.optim.SGD:
         momentum = self.config.momentum
@@ -102,20 +136,3 @@ def _keep_freed_memory() -> None:
         library = ctypes.CDLL(None)
         library.mallopt(_MMAP_MAX, 0)
         library.mallopt(_TRIM_THRESHOLD, 2**31 - 1)
-
-
-def accuracy(net: nn.Module, forward: Callable[[Tensor], Tensor], split: Split) -> float:
-    """Share of examples whose largest logit is the right one; `forward` runs `net`, masked or not."""
-    was_training = net.training
-    net.eval()
-    with torch.no_grad():
-        right = sum(
-            int((forward(channels_last(x)).argmax(1) == y).sum())
-            for x, y in zip(split.x.split(EVALUATION_BATCH), split.y.split(EVALUATION_BATCH), strict=True)
-        )
-    net.train(was_training)
-    return right / len(split)
-
-
-def channels_last(x: Tensor) -> Tensor:
-    return x.contiguous(memory_format=torch.channels_last)

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from pipeline.errors import StageError
 from pipeline.stage import Checkpoint
 from stages.graph.resources import resources
 from stages.nets.channels import Channels, find_channels
@@ -41,6 +42,7 @@ UNREADABLE = (
     AttributeError,
     pickle.UnpicklingError,
     zipfile.BadZipFile,
+    StageError,
 )
 
 
@@ -73,7 +75,7 @@ class Run:
         """Go on with only the channels that the masks keep."""
         assert self.pruning is not None
         kept = kept_channels(self.pruning.state.masks)
-        small = narrowed(self.net, self.channels, kept).to(memory_format=torch.channels_last)
+        small = narrowed(self.net, self.channels, kept).to(memory_format=task.memory_format)
         optimiser = task.optimiser(small)
         carry_over_momentum(self.channels, kept, (self.net, self.optimiser), (small, optimiser))
         self.net, self.optimiser, self.pruning = small, optimiser, None

@@ -57,5 +57,7 @@ def run(
             out_dir / "trajectory.csv", trained.trajectory, group_names(trained.unpruned.graph)
         ),
         prune_metrics=write_json(out_dir / "metrics.json", prune_metrics(trained, budget)),
-        pruned_layers=write_layers(out_dir / "layers.csv", trained.unpruned.graph, trained.pruned.graph),
+        pruned_layers=write_layers(
+            out_dir / "layers.csv", trained.unpruned.graph, trained.pruned.graph, budget.runtime
+        ),
     )

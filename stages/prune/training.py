@@ -22,12 +22,19 @@ from stages.nets.registry import Architecture, architecture_of
 from stages.prune.examples import augmented
 from stages.prune.masks import first_broken_layer
 from stages.prune.objectives import Objectives, exceeded
-from stages.prune.recipe import Task, accuracy, channels_last, reproducible
+from stages.prune.recipe import Task, reproducible
 from stages.prune.run_state import Run, fresh_run, resumed_run, save_run
 from stages.prune.seeds import derived_seed, seeded
 from stages.prune.trajectory import TrajectoryRow
 from stages.prune.width_update import WidthUpdate
 from stages.prune.widths import WidthRule
+
+# What lets layers become narrower, the smallest change first.
+_LOOSENED = {
+    "prune.min_channels": {"min_channels": 1},
+    "prune.channel_multiple": {"channel_multiple": 1},
+    "prune.channel_multiple and prune.min_channels": {"channel_multiple": 1, "min_channels": 1},
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +66,7 @@ def train(task: Task, progress: Progress, checkpoint: Checkpoint) -> Trained:
             if run.pruning is None:
                 run.note(task, loss)
             checkpoint.save(lambda path: save_run(run, path))
-            share = accuracy(run.net, run.forward, task.examples.validation)
+            share = task.accuracy(run.net, run.forward, task.examples.validation)
             progress.advance(1, note=f"loss {loss:.2f} val {100 * share:.1f} %")
         if run.pruning is not None:
             _refuse_missed_budgets(task, run.pruning)
@@ -70,14 +77,16 @@ def train(task: Task, progress: Progress, checkpoint: Checkpoint) -> Trained:
 def refuse_unreachable(task: Task, channels: Channels) -> None:
     """ConfigError for a budget below what the narrowest network needs."""
     objectives = Objectives(channels, task.config, task.budget)
-    smallest, single = WidthRule(channels, task.config).smallest, (1,) * len(channels.widths)
+    smallest = WidthRule(channels, task.config).smallest
     for name in objectives.exceeded(smallest):
         unit = "" if name == "macs" else " B"
-        wanted, least = task.budget.limits[name], objectives.used(name, single)
-        reachable = f"{objectives.used(name, smallest)}{unit}"
+        wanted, reachable = task.budget.limits[name], f"{objectives.used(name, smallest)}{unit}"
         way_out = f"raise the budget to at least {reachable}"
-        if wanted >= least:
-            way_out += f" or lower prune.min_channels (1 needs {least}{unit})"
+        for keys, loosened in _LOOSENED.items():
+            least = objectives.used(name, WidthRule(channels, task.config.model_copy(update=loosened)).smallest)
+            if wanted >= least:
+                way_out += f" or lower {keys} (1 needs {least}{unit})"
+                break
         raise ConfigError(
             f"budget.{name}: {wanted}{unit} cannot be met, {task.network.title} with {_narrowest(channels, smallest)} "
             f"needs {reachable}; {way_out}"
@@ -118,7 +127,7 @@ def _train_epoch(task: Task, run: Run) -> float:
     total = 0.0
     chosen = order[: task.steps_per_epoch * task.batch].split(task.batch)
     for x, y in task.examples.train_batches(chosen, derived_seed(config.seed, "waveforms", run.epoch)):
-        loss = train_step(task, run, channels_last(augmented(x, config, noise)), y)
+        loss = train_step(task, run, task.laid_out(augmented(x, config, noise)), y)
         total += loss
         if run.pruning is not None and run.step >= config.start_step and run.step % config.update_every == 0:
             update_widths(task, run, run.pruning, loss)
@@ -154,10 +163,11 @@ def update_widths(task: Task, run: Run, pruning: WidthUpdate, loss: float) -> No
     validation = task.examples.validation
     generator = seeded(task.config.seed, "validation", pruning.state.updates)
     chosen = torch.randperm(len(validation), generator=generator)[: task.config.validation_batch]
-    x = channels_last(validation.x[chosen])
+    x = task.laid_out(validation.x[chosen])
     try:
         moved = pruning.update(run.net, x, validation.y[chosen])
     except FloatingPointError as error:
+        run.net.eval()  # as P_TSK was computed; batch statistics could hide what is broken
         raise _diverged(task, run, str(error), x) from error
     run.rows.append(TrajectoryRow.of(run.step, pruning.state.updates, loss, moved))
     if moved.move is not None and moved.move.task_loss is not None:
@@ -175,6 +185,6 @@ def _result(task: Task, run: Run, unpruned: Channels) -> Trained:
         pruned=run.channels,
         trajectory=tuple(run.rows),
         macs_trained_relative=run.macs_trained / trained_unpruned,
-        validation_accuracy=accuracy(run.net, run.forward, task.examples.validation),
-        test_accuracy=accuracy(run.net, run.forward, task.examples.test),
+        validation_accuracy=task.accuracy(run.net, run.forward, task.examples.validation),
+        test_accuracy=task.accuracy(run.net, run.forward, task.examples.test),
     )

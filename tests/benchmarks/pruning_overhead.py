@@ -25,7 +25,7 @@ import torch
 from stages.nets.config import NetworkConfig
 from stages.prune.config import PruneConfig
 from stages.prune.examples import Examples, Split
-from stages.prune.recipe import Task, channels_last, reproducible
+from stages.prune.recipe import Task, reproducible
 from stages.prune.run_state import Run, fresh_run
 from stages.prune.training import train_step, update_widths
 from tests.benchmarks.pruning_experiments import prune_experiment
@@ -79,7 +79,7 @@ def main() -> int:
     config = PruneConfig(**{**found.prune.model_dump(), "threads": given.threads, "early_termination": False})
     split = noise(found.network, config.batch + config.validation_batch)
     task = Task(Examples(split, split, split), found.network, found.budget, config)
-    x, y = channels_last(split.x[: config.batch]), split.y[: config.batch]
+    x, y = task.laid_out(split.x[: config.batch]), split.y[: config.batch]
     times: dict[str, list[Span]] = {"plain": [], "pruned": [], "update": [], "beside": [], "small": []}
     with reproducible(given.threads):
         plain, pruned = plain_run(task), fresh_run(task)

@@ -27,7 +27,7 @@ from stages.prune.channels import saliences
 from stages.prune.config import PruneConfig
 from stages.prune.examples import Split, load_examples
 from stages.prune.masks import folded_forward, top_masks
-from stages.prune.recipe import Task, channels_last, reproducible
+from stages.prune.recipe import Task, reproducible
 from stages.prune.run_state import Run, fresh_run
 from stages.prune.task_loss import task_loss
 from stages.prune.training import train_step, update_widths
@@ -36,6 +36,10 @@ from tests.benchmarks.pruning_experiments import prune_experiment
 CUT = 0.05  # of a group's channels
 BATCHES = 12
 TRUE_EXAMPLES = 2000
+
+
+def channels_last(x: torch.Tensor) -> torch.Tensor:
+    return x.contiguous(memory_format=torch.channels_last)
 
 
 def validation_loss(run: Run, masks: list[torch.Tensor], split: Split) -> float:

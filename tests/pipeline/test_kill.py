@@ -75,7 +75,7 @@ def test_a_killed_training_continues_from_its_last_round(toy):
         toy.command("run", "bread", "--set", "mill.pause_s=0.3"), cwd=toy.root, env=toy.env(), stderr=subprocess.DEVNULL
     )
     checkpoints = toy.root / ".pipeline" / "checkpoints"
-    while not list(checkpoints.glob("*/checkpoint")):
+    while not list(checkpoints.glob("*/checkpoint-*")):
         time.sleep(0.02)
     os.kill(process.pid, signal.SIGKILL)
     process.wait()

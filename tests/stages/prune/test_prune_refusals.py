@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+import math
 import re
 
 import numpy as np
 import pytest
 import torch
+from pydantic import ValidationError
 
 from pipeline.errors import ConfigError, StageError
 from stages.nets.config import BudgetConfig, NetworkConfig
@@ -45,6 +47,34 @@ def test_a_budget_that_no_width_can_meet_is_a_config_error_with_the_smallest_fig
         prune(data, tmp_path / "out", budget=budget)
 
 
+@pytest.mark.parametrize(
+    ("settings", "wanted", "way_out"),
+    [
+        ({}, "368B", None),
+        ({}, "100B", r"to at least 368 B or lower prune.min_channels \(1 needs 95 B\)$"),
+        ({}, "50B", "to at least 368 B$"),
+        (
+            {"min_channels": 1, "channel_multiple": 8},
+            "100B",
+            r"to at least 788 B or lower prune.channel_multiple \(1 needs 95 B\)$",
+        ),
+    ],
+)
+def test_the_way_out_of_a_budget_is_one_that_helps(data, tmp_path, settings, wanted, way_out):
+    budget = BudgetConfig(size_bytes=wanted)
+    if way_out is None:
+        prune(data, tmp_path / "out", budget=budget, missed_budgets="report")
+        return
+    with pytest.raises(ConfigError, match=way_out):
+        prune(data, tmp_path / "out", budget=budget, **settings)
+
+
+def test_numbers_have_to_be_finite():
+    for key in ("gradient_cap", "rate", "alpha_resource"):
+        with pytest.raises(ValidationError, match="finite"):
+            PruneConfig(**{key: math.inf})
+
+
 def test_budgets_not_met_in_time_name_the_figures_and_the_way_out(data, tmp_path):
     with pytest.raises(
         StageError,
@@ -60,6 +90,7 @@ def test_without_a_single_update_the_start_is_blamed(data, tmp_path):
 
 CONCATENATING = """
 import torch
+from pydantic import ValidationError
 from torch import nn
 class Net(nn.Module):
     def __init__(self):
@@ -99,6 +130,13 @@ def test_a_validation_loss_that_is_not_finite_names_step_and_layer(data, tmp_pat
         r"prune: P_TSK is \S+, its largest gradient \S+ at step 1, first not finite in \S+; lower prune.learning_rate"
     )
     with pytest.raises(StageError, match=sentence):
+        prune(data, tmp_path / "out", **settings)
+
+
+def test_what_only_the_running_statistics_break_is_named_too(data, tmp_path):
+    # By batch statistics every output is finite; the validation loss is computed with the running ones.
+    settings = {"learning_rate": 1e12, "warmup_epochs": 0, "update_every": 1, "start_step": 1}
+    with pytest.raises(StageError, match=r"prune: P_TSK is \S+, .* at step 1, first not finite in \S+; lower"):
         prune(data, tmp_path / "out", **settings)
 
 

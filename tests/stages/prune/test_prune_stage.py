@@ -16,6 +16,7 @@ from stages.graph.from_torch import graph_from_torch
 from stages.graph.resources import resources
 from stages.nets.config import BudgetConfig
 from stages.nets.registry import load_architecture
+from stages.prune.run_state import CHECKPOINT_FORMAT
 from stages.prune.stage import run
 from tests.stages.prune.prune_runs import (
     NETWORK,
@@ -144,19 +145,27 @@ def test_a_run_killed_before_its_checkpoint_is_written_ends_with_the_same_bytes(
     assert file_bytes(tmp_path / "out") == file_bytes(undisturbed)
 
 
-@pytest.mark.parametrize("damage", ["garbage", "truncated", "foreign", "other format"])
+@pytest.mark.parametrize("damage", ["garbage", "truncated", "foreign", "other format", "other widths", "flipped bit"])
 def test_an_unreadable_checkpoint_is_dropped_and_training_starts_anew(undisturbed, data, tmp_path, damage):
     checkpoint = Checkpoint(tmp_path / "checkpoint")
     with pytest.raises(KeyboardInterrupt):
         prune(data, tmp_path / "out", progress=Silent(die_after=2), checkpoint=checkpoint)
     stored = checkpoint.saved()
-    content = stored.read_bytes()
-    if damage == "garbage":
-        stored.write_bytes(b"no checkpoint at all")
-    elif damage == "truncated":
-        stored.write_bytes(content[: len(content) // 2])
+    content, state = stored.read_bytes(), torch.load(stored, weights_only=True)
+    damages = {
+        "garbage": b"no checkpoint at all",
+        "truncated": content[: len(content) // 2],
+        "foreign": {"format": CHECKPOINT_FORMAT},
+        "other format": state | {"format": 0},
+        "other widths": state | {"widths": (1,)},
+    }
+    if damage == "flipped bit":  # among the weights, where torch does not look
+        middle = len(content) // 2
+        stored.write_bytes(content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :])
+    elif isinstance(damages[damage], bytes):
+        checkpoint.save(lambda path: path.write_bytes(damages[damage]))
     else:
-        torch.save({"format": 1} if damage == "foreign" else {"format": 0}, stored)
+        checkpoint.save(lambda path: torch.save(damages[damage], path))
     progress = Silent()
     prune(data, tmp_path / "out", progress=progress, checkpoint=checkpoint)
     assert "resumed" not in progress.notes
@@ -197,6 +206,9 @@ def test_metrics_are_those_of_the_runtime_that_the_budget_is_for(data, tmp_path)
     rows, _ = trajectory_of(tmp_path / "out")
     assert int(rows[0]["peak_bytes"]) == metrics["before"]["peak_bytes"]
     assert int(rows[-1]["peak_bytes"]) == metrics["after"]["peak_bytes"]
+    layers = list(csv.DictReader((tmp_path / "out" / "layers.csv").read_text().splitlines()))
+    for when in ("before", "after"):
+        assert max(int(row[f"memory_bytes_{when}"]) for row in layers) == metrics[when]["peak_bytes"]
 
 
 def test_the_computation_spent_is_that_of_every_step_and_every_task_loss(undisturbed):

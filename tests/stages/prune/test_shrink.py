@@ -160,7 +160,10 @@ def test_a_gate_is_neither_masked_nor_salient_beside_the_map_that_it_multiplies(
     [
         ({"twice": nn.Conv2d(2, 2, 1)}, "twice: used more than once"),
         ({"norm": nn.BatchNorm2d(2, affine=False)}, "norm: batch normalisation without gamma has no salience"),
-        ({"multiplied": nn.Conv2d(2, 4, 1, groups=2)}, "multiplied: 4 channels tied to 2; cannot be pruned"),
+        (
+            {"multiplied": nn.Conv2d(2, 4, 1, groups=2)},
+            "multiplied: 4 channels tied to 2, cannot be pruned; use a depthwise multiplier of 1",
+        ),
     ],
 )
 def test_layers_that_cannot_be_pruned_are_refused(layers, sentence):

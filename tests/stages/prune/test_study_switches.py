@@ -225,3 +225,4 @@ def test_objectives_that_make_no_sense_are_refused(objectives):
 def test_only_a_study_may_end_over_its_budgets(settings, expected):
     assert PruneConfig(**settings).may_miss(OBJECTIVES) is expected
     assert PruneConfig(objectives=("macs",)).may_miss(["macs"]) is False
+    assert PruneConfig(peak="imprecise").may_miss(["macs"]) is False

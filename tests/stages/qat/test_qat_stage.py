@@ -114,20 +114,25 @@ def test_with_what_augmentation_needs_every_epoch_sees_other_samples(undisturbed
     assert contents(quantised(task, tmp_path / "killed")) == contents(fresh)
 
 
-@pytest.mark.parametrize("damage", ["truncated", "garbage", "foreign"])
+@pytest.mark.parametrize("damage", ["truncated", "garbage", "foreign", "flipped bit"])
 def test_an_unusable_checkpoint_is_dropped(
     task: SmallTask, undisturbed: Quantised, tmp_path: Path, damage: str
 ) -> None:
     with pytest.raises(Killed):
         quantised(task, tmp_path, progress=KilledAfter(2))
-    saved = Checkpoint(tmp_path / "checkpoint").saved()
+    checkpoint = Checkpoint(tmp_path / "checkpoint")
+    saved = checkpoint.saved()
     assert saved is not None
-    if damage == "truncated":
-        saved.write_bytes(saved.read_bytes()[:-3000])
+    content = saved.read_bytes()
+    if damage == "flipped bit":
+        saved.write_bytes(content[:-3000] + bytes([content[-3000] ^ 1]) + content[-2999:])
+    elif damage == "truncated":
+        checkpoint.save(lambda path: path.write_bytes(content[:-3000]))
     elif damage == "garbage":
-        saved.write_bytes(b"nothing that torch could have written")
+        checkpoint.save(lambda path: path.write_bytes(b"nothing that torch could have written"))
     else:
-        torch.save({"network": {"strange": torch.zeros(3)}, "optimiser": {}, "losses": [1.0]}, saved)
+        foreign = {"network": {"strange": torch.zeros(3)}, "optimiser": {}, "losses": [1.0]}
+        checkpoint.save(lambda path: torch.save(foreign, path))
     assert contents(quantised(task, tmp_path)) == contents(undisturbed)
 
 
