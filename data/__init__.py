@@ -1,19 +1,19 @@
 """Data sets: what they are (manifests) and how they become clips, pictures and labels. The data are never here."""
 
-from data.audio import CLIP_SAMPLES, SAMPLE_RATE_HZ
-from data.builtin_images import builtin_images
-from data.cifar10 import cifar10_images
-from data.class_folders import folder_data
 from data.compat import import_torchaudio, import_torchvision
-from data.corpus import Corpus, Mixing, SplitAudio
-from data.download import Listener
-from data.imagenet import imagenet_images
-from data.images import ImageSet, ImageSplit
-from data.keywords import CorpusSize, keyword_corpus
-from data.manifest import SPLITS, Manifest, Split, load_manifest, manifest_names
-from data.speech_commands import speech_commands_corpus
-from data.store import Located, located
-from data.visual_wake_words import visual_wake_words_images
+from data.examples.class_folders import folder_data
+from data.fetching.download import Listener
+from data.fetching.manifest import SPLITS, Manifest, Split, load_manifest, manifest_names
+from data.fetching.store import Located, located
+from data.pictures.builtin_images import builtin_images
+from data.pictures.cifar10 import cifar10_images
+from data.pictures.imagenet import imagenet_images
+from data.pictures.images import ImageSet, ImageSplit
+from data.pictures.visual_wake_words import visual_wake_words_images
+from data.sounds.audio import CLIP_SAMPLES, SAMPLE_RATE_HZ
+from data.sounds.corpus import Corpus, Mixing, SplitAudio
+from data.sounds.keywords import CorpusSize, keyword_corpus
+from data.sounds.speech_commands import speech_commands_corpus
 
 __all__ = [
     "CLIP_SAMPLES",

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipeline.dag import load_steps
+from pipeline.engine.dag import load_steps
 from pipeline.stage import Stage
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -67,14 +67,14 @@ def test_no_import_goes_against_the_arrows():
 @pytest.mark.parametrize(
     ("importer", "line"),
     [
-        ("pipeline.runner", "import hil.link"),
-        ("pipeline.cli", "from stages.prune import stage"),
-        ("hil.link", "from stages.graph import graph"),
-        ("hil.link", "from pipeline.cache import Cache"),
+        ("pipeline.engine.runner", "import hil.link.device_link"),
+        ("pipeline.cli.__main__", "from stages.prune import stage"),
+        ("hil.link.device_link", "from stages.graph import graph"),
+        ("hil.link.device_link", "from pipeline.engine.cache import Cache"),
         ("boards", "import data"),
         ("stages.qat.stage", "from stages.prune.config import PruneConfig"),
         ("stages.graph.graph", "from stages.qat import stage"),
-        ("stages.qat.stage", "def late():\n    import pipeline.runner"),
+        ("stages.qat.stage", "def late():\n    import pipeline.engine.runner"),
     ],
 )
 def test_a_wrong_arrow_is_caught(importer, line):

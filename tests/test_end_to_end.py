@@ -94,7 +94,7 @@ def test_a_second_run_is_all_cached_and_does_not_import_torch(done):
     imported = {
         line.rpartition("|")[2].strip() for line in again.stderr.splitlines() if line.startswith("import time:")
     }
-    assert "pipeline.runner" in imported
+    assert "pipeline.engine.runner" in imported
     assert imported.isdisjoint({"torch", "numpy", "pandas", "tensorflow", "tflite_micro", "serial"})
 
 

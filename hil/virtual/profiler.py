@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from hil.audio import AudioLink
+from hil.link.audio import AudioLink
 from hil.virtual.cortex_m7 import CycleModel, Edge
 from hil.virtual.instruction import Decoder
 from hil.virtual.program import Program, read_program

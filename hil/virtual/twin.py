@@ -32,7 +32,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO
 
-from hil.link import DeviceLink
+from hil.link.device_link import DeviceLink
 from hil.virtual.memory_probe import MemoryProbe
 from hil.virtual.program import Symbol, read_program
 from pipeline.errors import HardwareError, LinkTimeout, ToolError

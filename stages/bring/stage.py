@@ -46,8 +46,8 @@ def run(*, config: BringConfig, out_dir: Path) -> Brought:
     import numpy as np
 
     from stages.bring.golden import golden_inputs, labelled, pinned_bytes
-    from stages.graph.planned_file import without_float_edges
-    from stages.graph.tflm import run_tflm
+    from stages.graph.judge.tflm import run_tflm
+    from stages.graph.tflite.planned_file import without_float_edges
 
     content, edges = without_float_edges(pinned_bytes(config.model.path, config.model.sha256))
     graph = edges.graph

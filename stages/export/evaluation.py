@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.errors import StageError
+from stages.graph.arithmetic.int8_reference import run_graph
 from stages.graph.graph import Graph
-from stages.graph.int8_reference import run_graph
 
 LARGEST_GAP_POINTS = 0.2  # between int8 and the fake-quant network: beyond it something other than chance is at work
 

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 from pipeline.errors import StageError
-from stages.graph.from_torch import graph_from_torch
-from stages.graph.litert_export import FloatCheck, check_float_graph
+from stages.graph.from_torch.conversion import graph_from_torch
+from stages.graph.other_formats.litert_export import FloatCheck, check_float_graph
 from stages.nets.registry import read_architecture
 
 _SAMPLES = 100  # of the test split to compare, of the training split to calibrate

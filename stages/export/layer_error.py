@@ -14,9 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
-from stages.graph.float_reference import float_op, float_values
+from stages.graph.arithmetic.float_reference import float_op, float_values
+from stages.graph.arithmetic.int8_reference import run_graph
 from stages.graph.graph import Graph, Op, Quantisation, Tensor
-from stages.graph.int8_reference import run_graph
 
 
 @dataclass(frozen=True)

@@ -11,16 +11,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipeline.errors import StageError
-from stages.graph.arena_layout import ArenaLayout, arena_layout
+from stages.graph.arithmetic.int8_reference import run_graph
 from stages.graph.graph import Graph
-from stages.graph.int8_reference import run_graph
-from stages.graph.op_order import OrderProblem, peak_of_order
-from stages.graph.packable_order import packable_order
-from stages.graph.resources import resources
-from stages.graph.tflite_reader import read_tflite
-from stages.graph.tflite_writer import write_tflite
-from stages.graph.tflm import arena_head_bytes, first_difference, run_tflm, run_tflm_keeping_all
-from stages.graph.tflm_plan import runtime_head_bytes
+from stages.graph.judge.tflm import arena_head_bytes, first_difference, run_tflm, run_tflm_keeping_all
+from stages.graph.judge.tflm_plan import runtime_head_bytes
+from stages.graph.memory.arena_layout import ArenaLayout, arena_layout
+from stages.graph.memory.op_order import OrderProblem, peak_of_order
+from stages.graph.memory.packable_order import packable_order
+from stages.graph.memory.resources import resources
+from stages.graph.tflite.reader import read_tflite
+from stages.graph.tflite.writer import write_tflite
 
 _SOFTMAX_SUM_LIMIT = 512
 

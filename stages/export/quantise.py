@@ -14,9 +14,9 @@ import numpy as np
 import torch
 
 from pipeline.errors import StageError
+from stages.graph.checks.op_check import check_graph
 from stages.graph.graph import Graph, Op, Quantisation, Tensor
-from stages.graph.graph_record import graph_from_record
-from stages.graph.op_check import check_graph
+from stages.graph.record import graph_from_record
 
 _WEIGHT_LIMIT = 127
 _INT32_LIMIT = 2**31 - 1

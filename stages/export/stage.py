@@ -54,7 +54,7 @@ def run(
     from stages.export.layer_error import layer_errors, write_layer_errors
     from stages.export.planned_model import plan_record, planned_model, verify
     from stages.export.quantise import int8_graph, load_qat
-    from stages.graph.tflm import run_tflm
+    from stages.graph.judge.tflm import run_tflm
 
     progress.start(5, "step")
     trained = load_qat(qat_network)

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from stages.firmware.c_text import c_comment
 from stages.firmware.front_end import LOG_FLOOR, FrontEnd, Stream
+from stages.firmware.kernels.c_text import c_comment
 
 _MADE_BY = "Made by stages/firmware/front_end_source.py from dataset.json and a .tflite file; changes here are lost."
 _FLOATS_A_LINE = 6

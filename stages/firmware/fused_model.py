@@ -1,4 +1,4 @@
-"""Which ops of a network run as chains (stages/graph/fusion.py): those that make its arena smaller, and no others.
+"""Which ops of a network run as chains (stages/graph/memory/fusion.py): those that make its arena smaller.
 
 The resource model names the chains without which the peak cannot be as low as it can be. They are taken only if the
 arena as it is really laid out shrinks by a 64th or more: a chain costs some cycles. Then each chain's bands grow as far
@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from stages.firmware.access_order import distances
-from stages.firmware.fast_calls import fast_call
-from stages.firmware.fast_dot import Weights
-from stages.firmware.fused_calls import REFILLED, can_take_turns, fused_call
-from stages.firmware.kernel_calls import KernelCall
-from stages.firmware.portable_calls import kernel_call
-from stages.graph.arena_layout import ArenaLayout, arena_layout, arena_places, live_bytes
-from stages.graph.fusion import Chain, fused_graph
+from stages.firmware.fast.calls import fast_call
+from stages.firmware.fast.dot import Weights
+from stages.firmware.kernels.access_order import distances
+from stages.firmware.kernels.calls import KernelCall
+from stages.firmware.kernels.fused import REFILLED, can_take_turns, fused_call
+from stages.firmware.kernels.portable import kernel_call
 from stages.graph.graph import Graph
-from stages.graph.overlap import OverlapProblem
+from stages.graph.memory.arena_layout import ArenaLayout, arena_layout, arena_places, live_bytes
+from stages.graph.memory.fusion import Chain, fused_graph
+from stages.graph.memory.overlap import OverlapProblem
 
 _WORTH = 64  # a part of the arena: less is not worth a cycle
 

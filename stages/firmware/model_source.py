@@ -1,6 +1,6 @@
 """A Graph as C: model.h with its sizes, model.c with its weights, its arena and one call per operator.
 
-Ops run in the order in which they stand in the graph, at the offsets of stages/graph/arena_layout.py.
+Ops run in the order in which they stand in the graph, at the offsets of stages/graph/memory/arena_layout.py.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from pipeline.errors import StageError
-from stages.firmware.c_text import c_comment
 from stages.firmware.config import FrontEndKind
-from stages.firmware.fast_calls import fast_call
-from stages.firmware.fast_dot import Weights
+from stages.firmware.fast.calls import fast_call
+from stages.firmware.fast.dot import Weights
 from stages.firmware.fused_model import best_plan, plan_of
-from stages.firmware.kernel_calls import KernelCall
+from stages.firmware.kernels.c_text import c_comment
+from stages.firmware.kernels.calls import KernelCall
+from stages.firmware.kernels.portable import kernel_call
 from stages.firmware.placement import Placement
-from stages.firmware.portable_calls import kernel_call
-from stages.graph.arena_layout import ArenaLayout, arena_layout
-from stages.graph.fusion import Chain, FusedOptions
 from stages.graph.graph import Graph, Tensor
-from stages.graph.overlap import Runtime
+from stages.graph.memory.arena_layout import ArenaLayout, arena_layout
+from stages.graph.memory.fusion import Chain, FusedOptions
+from stages.graph.memory.overlap import Runtime
 
 _MADE_BY = "Made by stages/firmware/model_source.py from a .tflite file; changes here are lost."
 _FRONT_ENDS: tuple[FrontEndKind, ...] = ("none", "mfcc", "kws_stream")

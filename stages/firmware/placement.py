@@ -11,7 +11,7 @@ class Spill:
     """An arena in two parts: tensors for which the preferred region has no room lie in another one."""
 
     region: str
-    macro: str  # of boards/firmware/placement.h
+    macro: str  # of boards/firmware/core/placement.h
     first_bytes: int  # of the part in the preferred region
     second_bytes: int
     first: Mapping[int, int]  # offsets of the tensors there

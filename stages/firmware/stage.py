@@ -36,14 +36,14 @@ class Firmware:
     sources=("boards/firmware", "boards/{board}", "boards/virtual"),
 )
 def run(model: Path, dataset: Path | None, *, config: FirmwareConfig, board: str, out_dir: Path) -> Firmware:
-    from stages.firmware.footprint import footprint
+    from stages.firmware.build.image import build_images, write_sources
     from stages.firmware.front_end import design_front_end
-    from stages.firmware.image import build_images, write_sources
+    from stages.firmware.memory.footprint import footprint
+    from stages.firmware.memory.regions import place
     from stages.firmware.model_source import compile_model
-    from stages.firmware.regions import place
-    from stages.graph.float_edges import strip_float_edges
-    from stages.graph.simplify import simplify
-    from stages.graph.tflite_reader import read_tflite
+    from stages.graph.simplify.simplification import simplify
+    from stages.graph.tflite.float_edges import strip_float_edges
+    from stages.graph.tflite.reader import read_tflite
 
     described = load_board(board)
     graph = simplify(strip_float_edges(read_tflite(model)).graph).graph

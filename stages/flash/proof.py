@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from boards import Board, load_board
-from hil.discovery import AttachedBoard, find_board
-from hil.flasher import FlashPlan, Image, flash_image
-from hil.link import ENERGY_BAUD, DeviceLink
-from hil.locks import board_lock
+from hil.bench.discovery import AttachedBoard, find_board
+from hil.bench.flasher import FlashPlan, Image, flash_image
+from hil.bench.locks import board_lock
+from hil.link.device_link import ENERGY_BAUD, DeviceLink
 from hil.virtual.twin import Twin
 from pipeline.errors import HardwareError, StageError
 

@@ -44,7 +44,7 @@ def run(
     target: Target,
     out_dir: Path,
 ) -> Flashed:
-    from hil.flasher import Image
+    from hil.bench.flasher import Image
     from stages.flash.proof import BoardWanted, boot_twin, flash_board
 
     build_id = read_json(footprint)["build_id"]

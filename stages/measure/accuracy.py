@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
-from hil.link import DeviceLink
+from hil.link.device_link import DeviceLink
 from pipeline.errors import StageError
 from pipeline.stage import Progress
 from stages.graph.graph import Graph
-from stages.graph.tflm import run_tflm
+from stages.graph.judge.tflm import run_tflm
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,12 @@ from typing import Any, Literal
 import numpy as np
 
 from boards import Board
-from hil.bench import load_bench, open_instrument
-from hil.energy_run import EnergySeen, around_windows, plan_windows, record_windows
+from hil.bench.bench_file import load_bench, open_instrument
+from hil.bench.locks import instrument_lock
+from hil.instruments.energy_run import EnergySeen, around_windows, plan_windows, record_windows
 from hil.instruments.instrument import Instrument
 from hil.instruments.simulated.twin_supply import IDLE_SHARE_ASSUMED, TwinPower, twin_meter
-from hil.link import DeviceLink
-from hil.locks import instrument_lock
+from hil.link.device_link import DeviceLink
 from hil.virtual.profiler import OpProfile
 from pipeline.errors import StageError
 from stages.measure.session import OpenLink, Seen

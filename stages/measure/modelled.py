@@ -25,7 +25,7 @@ from hil.virtual.program import Program, read_program
 
 _CODE = (0x00000000, 4 << 20)
 _DATA = (0x20000000, 4 << 20)
-_BULK = ".bulk"  # boards/firmware/sections.ld
+_BULK = ".bulk"  # boards/firmware/core/sections.ld
 
 
 def profile_network(

@@ -12,13 +12,13 @@ from boards import Board
 from hil.virtual.profiler import OpProfile
 from pipeline.stage import Target
 from stages.graph.graph import Graph
-from stages.graph.resources import op_macs
+from stages.graph.memory.resources import op_macs
 from stages.measure.energy import EnergyResult, energy_record, window_energies_mj
 from stages.measure.session import FrontEndSeen, Seen
 
 if TYPE_CHECKING:  # they bring torch along
-    from stages.measure.audio_session import AudioSeen
-    from stages.measure.listening import StreamSeen
+    from stages.measure.audio.listening import StreamSeen
+    from stages.measure.audio.session import AudioSeen
 
 SAMPLE_COLUMNS = (
     *("experiment", "board", "source", "clock_hz", "runtime", "n"),

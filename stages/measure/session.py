@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from boards import Board
-from hil.discovery import AttachedBoard, find_board
-from hil.link import ENERGY_BAUD, DeviceLink, Limits
-from hil.locks import board_lock
-from hil.replies import MemoryUse
+from hil.bench.discovery import AttachedBoard, find_board
+from hil.bench.locks import board_lock
+from hil.link.device_link import ENERGY_BAUD, DeviceLink, Limits
+from hil.link.replies import MemoryUse
 from hil.virtual.twin import Twin, qemu_version
 from pipeline.errors import StageError
 from pipeline.stage import Progress, Source, Target

@@ -15,5 +15,5 @@ def check_stack(high_water_bytes: int, footprint: Mapping[str, Any], source: Sou
     if high_water_bytes > bound:
         raise StageError(
             f"measure: the stack went {high_water_bytes} B deep, the bound of footprint.json is {bound} B; "
-            "stages/firmware/stack_depth.py misses a call"
+            "stages/firmware/memory/stack_depth.py misses a call"
         )

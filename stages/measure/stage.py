@@ -73,8 +73,8 @@ def run(
     progress: Progress,
 ) -> Measured:
     from boards import load_board
-    from stages.graph.simplify import simplify
-    from stages.graph.tflite_reader import read_tflite
+    from stages.graph.simplify.simplification import simplify
+    from stages.graph.tflite.reader import read_tflite
     from stages.measure.accuracy import NOT_MEASURED, choose_inputs, measure_accuracy
     from stages.measure.energy import measure_energy, write_power
     from stages.measure.golden import read_golden, write_outputs
@@ -96,7 +96,7 @@ def run(
             chosen = choose_inputs(features, graph, config.accuracy_inputs)
             accuracy = measure_accuracy(link.link, model.read_bytes(), graph, chosen, progress)
         if built["front_end"] is not None:
-            from stages.measure.audio_session import measure_audio  # torch: only where there is audio
+            from stages.measure.audio.session import measure_audio  # torch: only where there is audio
 
             settings = {} if dataset is None else read_json(dataset)
             audio = measure_audio(link, built["front_end"], settings, model, graph, config.stream_words, progress)

@@ -16,19 +16,19 @@ from torch import nn
 
 from pipeline.errors import StageError
 from pipeline.stage import Config, read_json, write_json
+from stages.nets.backbones.dscnn import DsCnn
+from stages.nets.backbones.efficientnet import EfficientNetB0
+from stages.nets.backbones.etinynet import EtinyNet
+from stages.nets.backbones.mcunet import McuNet
+from stages.nets.backbones.mobilenet_v1 import MobileNetV1
+from stages.nets.backbones.mobilenet_v2 import MobileNetV2
+from stages.nets.backbones.res_kws import ResKws
+from stages.nets.backbones.resnet import ResNet
+from stages.nets.backbones.vgg import Vgg16
 from stages.nets.channels import find_channels
 from stages.nets.config import NetworkConfig
-from stages.nets.dscnn import DsCnn
-from stages.nets.efficientnet import EfficientNetB0
-from stages.nets.etinynet import EtinyNet
-from stages.nets.mcunet import McuNet
-from stages.nets.mobilenet_v1 import MobileNetV1
-from stages.nets.mobilenet_v2 import MobileNetV2
 from stages.nets.narrowing import first_channels, narrowed
-from stages.nets.res_kws import ResKws
-from stages.nets.resnet import ResNet
 from stages.nets.user_network import source_digest, user_network
-from stages.nets.vgg import Vgg16
 
 # Each is called with input shape, classes and the arguments of its family.
 _MAKERS: dict[str, tuple[Callable[..., nn.Module], dict[str, Any]]] = {

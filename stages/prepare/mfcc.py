@@ -1,5 +1,5 @@
-"""The front end of keyword spotting; `data.mfcc` holds it, because training computes features too."""
+"""The front end of keyword spotting; `data.sounds.mfcc` holds it, because training computes features too."""
 
-from data.mfcc import LOG_FLOOR, Mfcc, one_thread
+from data.sounds.mfcc import LOG_FLOOR, Mfcc, one_thread
 
 __all__ = ["LOG_FLOOR", "Mfcc", "one_thread"]

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from data import CLIP_SAMPLES, Corpus, ImageSet
-from data.augmentation import NOISE, RECORD, TAKES, WAVES, AudioRecord, PictureRecord
-from data.corpus import NO_CLIP
+from data.examples.augmentation import NOISE, RECORD, TAKES, WAVES, AudioRecord, PictureRecord
+from data.sounds.corpus import NO_CLIP
 from pipeline.stage import write_json
 from stages.prepare.dataset import BATCH, DatasetRecord, allocated
 from stages.prepare.workers import spread

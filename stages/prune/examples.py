@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from data.augmentation import Augment, augmentation
+from data.examples.augmentation import Augment, augmentation
 from pipeline.errors import StageError
 from stages.prune.config import PruneConfig
 

@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from stages.graph.graph import Graph
-from stages.graph.overlap import Runtime
-from stages.graph.resources import op_macs, op_size_bytes, order_problem
+from stages.graph.memory.overlap import Runtime
+from stages.graph.memory.resources import op_macs, op_size_bytes, order_problem
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.func import functional_call
 
-from stages.graph.torch_walk import place
+from stages.graph.from_torch.walk import place
 from stages.nets.channels import Channels
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from stages.graph.resources import Resources, resources
+from stages.graph.memory.resources import Resources, resources
 from stages.nets.config import BudgetConfig
 from stages.prune.objectives import exceeded
 from stages.prune.training import Trained

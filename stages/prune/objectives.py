@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipeline.errors import ConfigError
-from stages.graph.resources import ResourceModel, Resources
+from stages.graph.memory.resources import ResourceModel, Resources
 from stages.nets.channels import Channels
 from stages.nets.config import BudgetConfig
 from stages.prune.config import OBJECTIVES, PruneConfig

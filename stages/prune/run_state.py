@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from pipeline.errors import StageError
 from pipeline.stage import Checkpoint
-from stages.graph.resources import resources
+from stages.graph.memory.resources import resources
 from stages.nets.channels import Channels, find_channels
 from stages.nets.narrowing import narrowed
 from stages.prune.masks import folded_forward

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from stages.graph.graph import Graph
-from stages.graph.resources import Resources
+from stages.graph.memory.resources import Resources
 from stages.prune.width_update import Move, WidthStep
 
 FIGURES = (

@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from stages.graph.resources import Resources
+from stages.graph.memory.resources import Resources
 from stages.nets.channels import Channels
 from stages.nets.config import BudgetConfig
 from stages.prune.channels import saliences

@@ -1,8 +1,8 @@
 """The device's roundings on torch tensors of whole numbers, step for step: what fine-tuning only approximates.
 
-The kernels multiply by a 31-bit factor, round, shift right and round again (`stages.graph.fixed_point`). In double
-precision both roundings can be followed exactly; rounding once instead gives another int8 value up to once in a
-hundred. Results are float32 steps, before clamping.
+The kernels multiply by a 31-bit factor, round, shift right and round again (`stages.graph.arithmetic.fixed_point`).
+In double precision both roundings can be followed exactly; rounding once instead gives another int8 value up to once
+in a hundred. Results are float32 steps, before clamping.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from stages.graph.fixed_point import Multiplier, quantised_multiplier
+from stages.graph.arithmetic.fixed_point import Multiplier, quantised_multiplier
 
 _ADD_HEADROOM_BITS = 20
 _AWAY = 1 + 2.0**-40  # sends halves away from zero, and is too little to move the next multiple of 2^-31

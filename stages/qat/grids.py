@@ -13,11 +13,11 @@ import numpy as np
 from torch import Tensor
 
 from pipeline.errors import StageError
+from stages.graph.arithmetic.int8_pointwise import activation_range
+from stages.graph.arithmetic.int8_reference import run_graph
+from stages.graph.arithmetic.torch_kernels import activated
 from stages.graph.graph import Graph, NoOptions, Op, Quantisation
 from stages.graph.graph import Tensor as GraphTensor
-from stages.graph.int8_pointwise import activation_range
-from stages.graph.int8_reference import run_graph
-from stages.graph.torch_kernels import activated
 
 KEEPS_GRID = frozenset({"AVERAGE_POOL_2D", "MAX_POOL_2D", "RESHAPE", "PAD", "RELU6"})
 PROBABILITY_GRID = Quantisation((1 / 256,), (-128,))  # prescribed by TensorFlow Lite for SOFTMAX and LOGISTIC

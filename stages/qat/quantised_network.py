@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from pipeline.errors import StageError
-from stages.graph.from_torch import graph_from_torch
-from stages.graph.graph_record import graph_to_record
+from stages.graph.from_torch.conversion import graph_from_torch
+from stages.graph.record import graph_to_record
 from stages.nets.registry import Architecture
 from stages.qat.fake_quant import FakeQuantNetwork
 from stages.qat.training import Split, accuracy, predictions

@@ -21,7 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from data.augmentation import Augment, augmentation
+from data.examples.augmentation import Augment, augmentation
 from pipeline.errors import StageError
 from pipeline.stage import Checkpoint, Progress
 from stages.qat.fake_quant import FakeQuantNetwork

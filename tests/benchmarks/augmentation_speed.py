@@ -23,8 +23,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from data import CLIP_SAMPLES, Corpus, SplitAudio
-from data.noise import background_noises
-from data.speech_commands import _TRAIN
+from data.sounds.noise import background_noises
+from data.sounds.speech_commands import _TRAIN
 from stages.nets.config import NetworkConfig
 from stages.nets.registry import build
 from stages.prepare.config import PrepareConfig

@@ -31,14 +31,14 @@ from hil.virtual.profiler import OpProfile
 from pipeline.stage import read_json
 from stages.firmware.stage import Firmware, FirmwareConfig
 from stages.firmware.stage import run as firmware
-from stages.graph.float_edges import strip_float_edges
 from stages.graph.graph import Graph
-from stages.graph.resources import op_macs
-from stages.graph.simplify import simplify
-from stages.graph.tflite_reader import read_tflite
-from stages.graph.tflite_writer import write_tflite
+from stages.graph.memory.resources import op_macs
+from stages.graph.simplify.simplification import simplify
+from stages.graph.tflite.float_edges import strip_float_edges
+from stages.graph.tflite.reader import read_tflite
+from stages.graph.tflite.writer import write_tflite
 from stages.measure.modelled import profile_network
-from tests.benchmarks.benchmark_networks import anomaly_detector, mobilenet_v1, pruned_dscnn
+from tests.benchmarks.subjects.benchmark_networks import anomaly_detector, mobilenet_v1, pruned_dscnn
 
 BOARDS = ("nucleo_f767zi", "nucleo_h743zi2")
 SMALL_BEYOND_BYTES = 20_000  # of flash that `weights: small` may take beside weights and biases

@@ -21,8 +21,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from stages.graph.graph import ConvOptions, Graph, PoolOptions
-from tests.stages.firmware.access_trace import layer_of_chain
-from tests.stages.firmware.test_access_order import check, check_chains, every_way
+from tests.stages.firmware.kernels.access_trace import layer_of_chain
+from tests.stages.firmware.kernels.test_access_order import check, check_chains, every_way
 from tests.stages.graph.int8_graphs import Int8Builder
 
 _CHUNK = 400  # layers in a program

@@ -6,8 +6,8 @@ import random
 import sys
 import time
 
-from stages.graph.op_order import smallest_peak_order
-from tests.stages.graph.order_oracle import CONNECTED, connected_dags, graph_of_wiring, slow_peak, smallest_peak
+from stages.graph.memory.op_order import smallest_peak_order
+from tests.stages.graph.memory.order_oracle import CONNECTED, connected_dags, graph_of_wiring, slow_peak, smallest_peak
 
 
 def main(ops: int) -> int:

@@ -37,20 +37,20 @@ from pathlib import Path
 import numpy as np
 
 from boards import load_board
-from hil.discovery import AttachedBoard
-from hil.energy_run import plan_windows, record_windows
-from hil.faulty_line import FaultKind, FaultyLine, LineFault
+from hil.bench.discovery import AttachedBoard
+from hil.bench.locks import board_lock
+from hil.fakes.faulty_line import FaultKind, FaultyLine, LineFault
+from hil.instruments.energy_run import plan_windows, record_windows
 from hil.instruments.simulated.timeline import Fault
 from hil.instruments.simulated.twin_supply import TwinPower, twin_meter
-from hil.link import Limits
-from hil.locks import board_lock
+from hil.link.device_link import Limits
 from hil.virtual.twin import Twin
 from pipeline.errors import HardwareError, PipelineError
 from pipeline.stage import Target, read_json
 from stages.firmware.config import FirmwareConfig
 from stages.firmware.stage import run as firmware
-from stages.graph.tflite_writer import write_tflite
-from stages.graph.tflm import run_tflm
+from stages.graph.judge.tflm import run_tflm
+from stages.graph.tflite.writer import write_tflite
 from stages.measure.golden import Golden
 from stages.measure.session import BoardAccess, Seen, measure_device, open_link
 from tests.stages.measure.conftest import SIDE, small_network

@@ -25,19 +25,19 @@ from boards import load_board
 from hil.virtual.profiler import MARKS, _last_pass, _model_options, build_plugin, host_compiler
 from hil.virtual.program import read_program
 from hil.virtual.twin import Twin
+from stages.firmware.memory.stack_depth import stack_bound
 from stages.firmware.model_source import CompiledModel, compile_model
-from stages.firmware.stack_depth import stack_bound
 from stages.firmware.stage import FirmwareConfig
 from stages.firmware.stage import run as firmware
-from stages.graph.float_edges import strip_float_edges
-from stages.graph.from_torch import graph_from_torch
+from stages.graph.from_torch.conversion import graph_from_torch
 from stages.graph.graph import Graph
-from stages.graph.tflite_reader import read_tflite
-from stages.graph.tflite_writer import write_tflite
+from stages.graph.tflite.float_edges import strip_float_edges
+from stages.graph.tflite.reader import read_tflite
+from stages.graph.tflite.writer import write_tflite
 from stages.measure.modelled import memory_model
 from stages.nets.config import NetworkConfig
 from stages.nets.registry import build
-from tests.benchmarks.stand_in import int8_stand_in
+from tests.benchmarks.subjects.stand_in import int8_stand_in
 
 BOARD = "nucleo_h743zi2"
 BETWEEN = ("model_invoke", "prof_", "fused_", "band_")  # functions that are no kernels

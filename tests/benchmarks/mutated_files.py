@@ -60,11 +60,11 @@ class Summary:
 
 def base_models(paths: Sequence[Path] = ()) -> list[bytes]:
     """Sound files to start from."""
-    from stages.graph.tflite_writer import write_tflite
+    from stages.graph.tflite.writer import write_tflite
     from tests.stages.graph.int8_graphs import residual_network
-    from tests.stages.graph.test_float_edges import float_network
-    from tests.stages.graph.test_optimisation import squeeze_and_excite, two_branches
-    from tests.stages.graph.test_planned_file import rich_file
+    from tests.stages.graph.tflite.test_float_edges import float_network
+    from tests.stages.graph.tflite.test_planned_file import rich_file
+    from tests.stages.tools.test_optimisation import squeeze_and_excite, two_branches
 
     made = [write_tflite(graph, "test") for graph in (squeeze_and_excite(0), float_network(), two_branches())]
     planned = residual_network(0)
@@ -89,7 +89,7 @@ def mutated(number: int, models: Sequence[bytes]) -> bytes:
 
 def _with_other_values(rng: np.random.Generator, content: bytes) -> bytes:
     """A sound flatbuffer with one to four fields that make no sense: these get further than damaged bytes."""
-    from stages.graph import planned_file
+    from stages.graph.tflite import planned_file
 
     tree = planned_file.unpack(content)
     for _ in range(int(rng.integers(1, 5))):
@@ -104,7 +104,7 @@ def _with_other_values(rng: np.random.Generator, content: bytes) -> bytes:
 
 def _with_a_long_list(rng: np.random.Generator, content: bytes) -> bytes:
     """A sound flatbuffer but for one list or name of millions of entries."""
-    from stages.graph import planned_file
+    from stages.graph.tflite import planned_file
 
     tree = planned_file.unpack(content)
     lists = [(owner, name) for owner, name in _fields(tree) if isinstance(getattr(owner, name), np.ndarray | bytes)]
@@ -238,11 +238,11 @@ def _put_word(content: bytearray, at: int, value: int) -> None:
 def attempt(content: bytes, *, goes_on: bool) -> tuple[str, bool]:
     """'read' or the sentence of the refusal, and whether it was inspected; anything else is an exception."""
     from stages.firmware.model_source import compile_model
-    from stages.graph import planned_file
-    from stages.graph.arena_layout import arena_layout
-    from stages.graph.inspection import inspected
-    from stages.graph.tflite_reader import read_offline_offsets, read_tflite
-    from stages.graph.timeline import timeline
+    from stages.graph.memory.arena_layout import arena_layout
+    from stages.graph.tflite import planned_file
+    from stages.graph.tflite.reader import read_offline_offsets, read_tflite
+    from stages.tools.inspection import inspected
+    from stages.tools.timeline import timeline
 
     try:
         graph = read_tflite(content)

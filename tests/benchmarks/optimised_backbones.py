@@ -16,12 +16,12 @@ from pathlib import Path
 import torch
 
 from stages.export.quantise import int8_graph
-from stages.graph.from_torch import graph_from_torch
-from stages.graph.optimisation import optimised
-from stages.graph.tflite_writer import write_tflite
+from stages.graph.from_torch.conversion import graph_from_torch
+from stages.graph.tflite.writer import write_tflite
 from stages.nets.config import FAMILIES, NetworkConfig
 from stages.nets.registry import build
 from stages.qat.fake_quant import FakeQuantNetwork
+from stages.tools.optimisation import optimised
 from tests.stages.export.backbones import _lively, _samples, _spread
 
 _CALIBRATION_SAMPLES = 8

@@ -16,19 +16,19 @@ from pathlib import Path
 
 import yaml
 
-from stages.graph.arena_layout import arena_layout
-from stages.graph.from_torch import graph_from_torch
+from stages.graph.from_torch.conversion import graph_from_torch
 from stages.graph.graph import Graph
-from stages.graph.op_order import OrderProblem
-from stages.graph.packable_order import packable_order
-from stages.graph.resources import resources
-from stages.graph.tflite_reader import read_tflite
-from stages.graph.tflite_writer import write_tflite
-from stages.graph.tflm import arena_limit_bytes, head_bytes, open_interpreter
+from stages.graph.judge.tflm import arena_limit_bytes, head_bytes, open_interpreter
+from stages.graph.memory.arena_layout import arena_layout
+from stages.graph.memory.op_order import OrderProblem
+from stages.graph.memory.packable_order import packable_order
+from stages.graph.memory.resources import resources
+from stages.graph.tflite.reader import read_tflite
+from stages.graph.tflite.writer import write_tflite
 from stages.nets.config import NetworkConfig
 from stages.nets.registry import build
-from tests.benchmarks.stand_in import int8_stand_in
-from tests.benchmarks.wirings import nasnet_like, random_wired
+from tests.benchmarks.subjects.stand_in import int8_stand_in
+from tests.benchmarks.subjects.wirings import nasnet_like, random_wired
 
 EXPERIMENTS = Path(__file__).parents[2] / "pipeline.yaml"
 REPEATS = 5

@@ -25,8 +25,8 @@ import soundfile
 import torch
 
 from data import CLIP_SAMPLES, Corpus, Mixing, SplitAudio, import_torchaudio
-from data.mfcc import Mfcc
-from data.speech_commands import WavClips
+from data.sounds.mfcc import Mfcc
+from data.sounds.speech_commands import WavClips
 from stages.prepare.config import PrepareConfig
 from stages.prepare.dataset import write_features
 

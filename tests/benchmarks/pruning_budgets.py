@@ -21,15 +21,15 @@ from pathlib import Path
 import torch
 
 from pipeline.stage import Checkpoint
-from stages.graph.from_torch import graph_from_torch
-from stages.graph.resources import Resources, resources
+from stages.graph.from_torch.conversion import graph_from_torch
+from stages.graph.memory.resources import Resources, resources
 from stages.nets.config import BudgetConfig, NetworkConfig
 from stages.prune.config import PruneConfig
 from stages.prune.examples import Examples, Split
 from stages.prune.objectives import exceeded
 from stages.prune.recipe import Task
 from stages.prune.training import train
-from tests.benchmarks.pruning_experiments import PruneExperiment, experiment_names, prune_experiment
+from tests.benchmarks.subjects.pruning_experiments import PruneExperiment, experiment_names, prune_experiment
 
 STEPS, BATCH, NEEDED_SHARE = 240, 2, 0.9
 RATE = 12.0  # three times the default, to save time: a training has thousands of updates, this has 240

@@ -28,7 +28,7 @@ from stages.prune.examples import Examples, Split
 from stages.prune.recipe import Task, reproducible
 from stages.prune.run_state import Run, fresh_run
 from stages.prune.training import train_step, update_widths
-from tests.benchmarks.pruning_experiments import prune_experiment
+from tests.benchmarks.subjects.pruning_experiments import prune_experiment
 
 MOST_OVERHEAD, LEAST_SPEED_UP = 1.08, 0.5
 MOST_UPDATES = 400

@@ -31,7 +31,7 @@ from stages.prune.recipe import Task, reproducible
 from stages.prune.run_state import Run, fresh_run
 from stages.prune.task_loss import task_loss
 from stages.prune.training import train_step, update_widths
-from tests.benchmarks.pruning_experiments import prune_experiment
+from tests.benchmarks.subjects.pruning_experiments import prune_experiment
 
 CUT = 0.05  # of a group's channels
 BATCHES = 12

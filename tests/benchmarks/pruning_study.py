@@ -33,7 +33,7 @@ from pipeline.errors import PipelineError
 from pipeline.stage import Checkpoint
 from stages.prune.config import PruneConfig
 from stages.prune.stage import run as prune_step
-from tests.benchmarks.pruning_experiments import PROJECT, PruneExperiment, prune_experiment
+from tests.benchmarks.subjects.pruning_experiments import PROJECT, PruneExperiment, prune_experiment
 
 ARMS: dict[str, dict[str, Any]] = {
     "initial_losses": {},  # the paper's rule

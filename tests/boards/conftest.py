@@ -11,27 +11,27 @@ from pathlib import Path
 
 import pytest
 
-from boards import BOARDS_FOLDER, board_names
+from boards import board_names
+from stages.firmware.build.image import FIRMWARE, INCLUDES, portable_sources, write_sources
+from stages.firmware.build.toolchain import COMPILER
 from stages.firmware.front_end import FrontEnd
-from stages.firmware.image import portable_sources, write_sources
 from stages.firmware.model_source import compile_model
 from stages.firmware.placement import Placement
 from stages.firmware.stage import Firmware, FirmwareConfig
 from stages.firmware.stage import run as firmware
-from stages.firmware.toolchain import COMPILER
-from stages.graph.arena_layout import arena_layout
 from stages.graph.graph import Graph
-from stages.graph.tflite_writer import write_tflite
+from stages.graph.memory.arena_layout import arena_layout
+from stages.graph.tflite.writer import write_tflite
 from tests.stages.firmware.front_ends import Task, make_task, stream_front_end
 from tests.stages.graph.int8_graphs import residual_network
 
-FIRMWARE = BOARDS_FOLDER / "firmware"
 NOT_PORTABLE = ("main", "start", "fault", "mpu")  # main() is built on its own, the others are the core's
 BUILD_ID = "0123456789abcdef"
 HOST_FLAGS = (
     *("gcc", "-std=c11", "-g", "-O1", "-fwrapv", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
     "-fsanitize-sections=.bulk,.fast",  # else what placement.h puts into a section of its own would go unguarded
-    *("-Wall", "-Wextra", "-Werror", "-Wconversion", "-Wshadow", "-Wdouble-promotion", f"-I{FIRMWARE}"),
+    *("-Wall", "-Wextra", "-Werror", "-Wconversion", "-Wshadow", "-Wdouble-promotion"),
+    *(f"-I{folder}" for folder in INCLUDES),
 )
 
 
@@ -51,7 +51,7 @@ def build_host_firmware(network: Graph, folder: Path, front_end: FrontEnd | None
     flags = [*HOST_FLAGS, f"-I{folder}"]
     sources = [source for source in portable_sources(folder) if source.stem not in NOT_PORTABLE]
     for argv in (
-        [*flags, "-Dmain=firmware_main", "-c", str(FIRMWARE / "main.c"), "-o", str(main)],
+        [*flags, "-Dmain=firmware_main", "-c", str(FIRMWARE / "core" / "main.c"), "-o", str(main)],
         [*flags, *map(str, sources), str(host_board), str(main), "-o", str(program)],
     ):
         done = subprocess.run(argv, capture_output=True, text=True)

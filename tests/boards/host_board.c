@@ -19,7 +19,7 @@
 #endif
 
 int firmware_main(
-    void); /* main() of boards/firmware/main.c, renamed by the build */
+    void); /* main() of boards/firmware/core/main.c, renamed by the build */
 
 static jmp_buf reset_vector;
 static uint64_t ticks;

@@ -12,13 +12,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hil.audio import StreamReply, stream_reply
+from hil.link.audio import StreamReply, stream_reply
 from stages.firmware.front_end import design_front_end
 from stages.firmware.front_end_source import front_end_header, front_end_source
-from stages.graph.int8_reference import run_graph
-from stages.measure.stream_reference import StreamSettings, reference_stream
+from stages.graph.arithmetic.int8_reference import run_graph
+from stages.measure.audio.stream_reference import StreamSettings, reference_stream
 from tests.boards.conftest import FIRMWARE, HOST_FLAGS
-from tests.boards.test_protocol import READY, Session
+from tests.boards.link.test_protocol import READY, Session
 from tests.stages.firmware.front_ends import STREAM, Task, clips_of_every_kind, make_task, stream_front_end
 
 LINE_BYTES = 180

@@ -4,7 +4,7 @@
  * them, once there are enough. Its outputs, counted from 0 to 255, are summed over the last STREAM_SMOOTH_RUNS runs
  * (runs before the first count as 0). The class with the largest sum, the first of equals, is detected if it is a word,
  * its sum reaches STREAM_THRESHOLD_SUM and STREAM_REFRACTORY_HOPS hops have passed since the last detection. Features
- * apart, all of it is integer arithmetic: stages/measure/stream_reference.py gives the same numbers.
+ * apart, all of it is integer arithmetic: stages/measure/audio/stream_reference.py gives the same numbers.
  */
 #ifndef STREAM_H
 #define STREAM_H

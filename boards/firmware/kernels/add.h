@@ -6,8 +6,8 @@
 
 #include <stdint.h>
 
-#include "kernels/broadcast.h"
-#include "kernels/requantise.h"
+#include "kernels/inner/broadcast.h"
+#include "kernels/inner/requantise.h"
 
 struct add_operand {
     int32_t zero_point;

@@ -1,12 +1,12 @@
 /* band.h: layers that run in turns, a few rows each, so that the tensors between them never exist whole. The functions
- * that do so are generated (stages/firmware/fused_calls.py); here is what they have in common.
+ * that do so are generated (stages/firmware/kernels/fused.py); here is what they have in common.
  */
 #ifndef BAND_H
 #define BAND_H
 
 #include <stdint.h>
 
-#include "kernels/window.h"
+#include "kernels/inner/window.h"
 
 /* The rows of a tensor that are in memory: [first, end) of all it has. */
 struct band {

@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 #include "kernels/matrix.h"
-#include "kernels/window.h"
+#include "kernels/inner/window.h"
 
 struct conv_2d {
     struct matrix matrix; /* depth = window height * width * channels, weights in OHWI order */

@@ -4,8 +4,8 @@
 
 #include <stdint.h>
 
-#include "kernels/requantise.h"
-#include "kernels/window.h"
+#include "kernels/inner/requantise.h"
+#include "kernels/inner/window.h"
 
 struct depthwise_conv_2d {
     const int8_t *weights;                     /* window height x width x outputs */

@@ -7,8 +7,8 @@
 
 #include <stdint.h>
 
-#include "kernels/fast_dot.h"
-#include "kernels/window.h"
+#include "kernels/inner/fast_dot.h"
+#include "kernels/inner/window.h"
 
 struct fast_conv_2d {
     struct fast_dot dot;

@@ -7,8 +7,8 @@
 
 #include <stdint.h>
 
-#include "kernels/packed_channels.h"
-#include "kernels/window.h"
+#include "kernels/inner/packed_channels.h"
+#include "kernels/inner/window.h"
 
 #define FAST_DEPTHWISE_LINES 4 /* at most */
 

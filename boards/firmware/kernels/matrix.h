@@ -6,7 +6,7 @@
 
 #include <stdint.h>
 
-#include "kernels/requantise.h"
+#include "kernels/inner/requantise.h"
 
 struct matrix {
     const int8_t *weights;                     /* outputs x depth */

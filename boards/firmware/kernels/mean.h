@@ -6,7 +6,7 @@
 
 #include <stdint.h>
 
-#include "kernels/requantise.h"
+#include "kernels/inner/requantise.h"
 
 struct mean_axis {
     int32_t size;

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "kernels/requantise.h"
+#include "kernels/inner/requantise.h"
 
 /* The part of the image that one window sees. */
 struct view {

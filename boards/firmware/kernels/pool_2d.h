@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#include "kernels/window.h"
+#include "kernels/inner/window.h"
 
 struct pool_2d {
     struct window window;

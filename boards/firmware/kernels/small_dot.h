@@ -12,8 +12,8 @@
 
 #include <stdint.h>
 
-#include "kernels/packed_channels.h"
-#include "kernels/window.h"
+#include "kernels/inner/packed_channels.h"
+#include "kernels/inner/window.h"
 
 #define SMALL_DOT_CHANNELS 4 /* of a block */
 

@@ -3,7 +3,7 @@
  */
 #include "kernels/softmax.h"
 
-#include "kernels/requantise.h"
+#include "kernels/inner/requantise.h"
 
 #define QUARTER_Q5_26 (1 << 24)
 #define EXP_MINUS_EIGHTH_Q31 1895147668

@@ -15,9 +15,9 @@ import pytest
 
 from pipeline.errors import StageError
 from stages.bring.golden import golden_inputs, labelled, pinned_bytes
-from stages.graph.tflite_reader import read_tflite
-from stages.graph.tflite_writer import write_tflite
-from stages.graph.tflm import run_tflm
+from stages.graph.judge.tflm import run_tflm
+from stages.graph.tflite.reader import read_tflite
+from stages.graph.tflite.writer import write_tflite
 from tests.stages.graph.int8_graphs import residual_network
 
 ROOT = Path(__file__).resolve().parents[3]

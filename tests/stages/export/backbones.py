@@ -24,10 +24,10 @@ from torch import nn
 from pipeline.stage import Checkpoint
 from stages.export.planned_model import planned_model, verify
 from stages.export.quantise import int8_graph
-from stages.graph.from_torch import graph_from_torch
+from stages.graph.arithmetic.int8_reference import run_graph
+from stages.graph.from_torch.conversion import graph_from_torch
 from stages.graph.graph import Graph
-from stages.graph.int8_reference import run_graph
-from stages.graph.tflm import run_tflm
+from stages.graph.judge.tflm import run_tflm
 from stages.nets.config import FAMILIES, NetworkConfig
 from stages.nets.registry import build
 from stages.qat.fake_quant import FakeQuantNetwork

@@ -18,11 +18,11 @@ from stages.export.evaluation import TestSplit, golden_inputs, measured_accuracy
 from stages.export.planned_model import PlannedModel, plan_record, planned_model, verify
 from stages.export.quantise import int8_graph
 from stages.export.stage import ExportConfig, Exported, run
+from stages.graph.arithmetic.int8_reference import run_graph
 from stages.graph.graph import Graph
-from stages.graph.int8_reference import run_graph
-from stages.graph.tflite_reader import read_offline_offsets, read_tflite
-from stages.graph.tflite_writer import write_tflite
-from stages.graph.tflm import arena_head_bytes, run_tflm
+from stages.graph.judge.tflm import arena_head_bytes, run_tflm
+from stages.graph.tflite.reader import read_offline_offsets, read_tflite
+from stages.graph.tflite.writer import write_tflite
 from stages.qat.fake_quant import FakeQuantNetwork
 from stages.qat.stage import QatConfig
 from stages.qat.stage import run as run_qat

@@ -12,9 +12,9 @@ import torch
 
 from stages.export.layer_error import layer_errors, worst, write_layer_errors
 from stages.export.quantise import int8_graph
-from stages.graph.float_reference import run_float
+from stages.graph.arithmetic.float_reference import run_float
+from stages.graph.arithmetic.int8_reference import run_graph
 from stages.graph.graph import Graph, Quantisation
-from stages.graph.int8_reference import run_graph
 from stages.qat.fake_quant import FakeQuantNetwork
 from tests.stages.export.backbones import quantised_inputs
 from tests.stages.qat.float_graphs import squeeze_and_excite

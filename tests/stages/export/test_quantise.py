@@ -13,8 +13,8 @@ from pipeline.errors import StageError
 from pipeline.stage import Checkpoint
 from stages.export.evaluation import load_test_split
 from stages.export.quantise import int8_graph, load_qat
-from stages.graph.from_torch import graph_from_torch
-from stages.graph.int8_reference import run_graph
+from stages.graph.arithmetic.int8_reference import run_graph
+from stages.graph.from_torch.conversion import graph_from_torch
 from stages.nets.registry import read_architecture
 from stages.qat.fake_quant import FakeQuantNetwork
 from stages.qat.quantised_network import fake_quant_network

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from data.mfcc import Mfcc, RecordedFrontEnd
+from data.sounds.mfcc import Mfcc, RecordedFrontEnd
 from pipeline.stage import write_json
 from stages.firmware.config import StreamConfig
 from stages.firmware.front_end import FrontEnd, design_front_end

@@ -14,18 +14,16 @@ from pathlib import Path
 
 import numpy as np
 
-from boards import BOARDS_FOLDER
-from stages.firmware.fast_dot import Weights
-from stages.firmware.image import write_sources
+from stages.firmware.build.image import INCLUDES, kernel_sources, write_sources
+from stages.firmware.fast.dot import Weights
 from stages.firmware.model_source import CompiledModel, compile_model
 from stages.firmware.placement import Placement
 from stages.graph.graph import Graph
-from stages.graph.tflite_writer import write_tflite
-from tests.stages.firmware.plain_inner_loops import plain_inner_loops
+from stages.graph.tflite.writer import write_tflite
+from tests.stages.firmware.fast.plain_inner_loops import plain_inner_loops
 
-FIRMWARE = BOARDS_FOLDER / "firmware"
 FLAGS = (
-    *("gcc", "-std=c11", "-O1", "-g", "-fwrapv", f"-I{FIRMWARE}"),
+    *("gcc", "-std=c11", "-O1", "-g", "-fwrapv", *(f"-I{folder}" for folder in INCLUDES)),
     *("-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
     *("-Wall", "-Wextra", "-Werror", "-Wconversion", "-Wshadow", "-Wdouble-promotion"),
 )
@@ -100,7 +98,7 @@ def build_host_models(
     with ThreadPoolExecutor(max_workers=2) as pool:
         objects = list(pool.map(build, range(len(graphs))))
         kernels = [_inner_loops(models, folder)] if any(model.assembly for model in models) else []
-        kernels += list(pool.map(lambda s: _compiled(s, folder / f"{s.stem}.o"), (FIRMWARE / "kernels").glob("*.c")))
+        kernels += list(pool.map(lambda s: _compiled(s, folder / f"{s.stem}.o"), kernel_sources()))
     declarations, rows = [], []
     for index, graph in enumerate(graphs):
         sizes = [graph.tensors[tensor].nbytes for tensor in (graph.inputs[0], graph.outputs[0])]

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import numpy as np
 
-from stages.firmware.fast_dot import Weights
+from stages.firmware.fast.dot import Weights
 from stages.firmware.model_source import compile_model
-from stages.graph.arena_layout import arena_layout
-from stages.graph.fusion import Chain
 from stages.graph.graph import Graph
-from stages.graph.tflite_writer import write_tflite
-from stages.graph.tflm import run_tflm_keeping_all
+from stages.graph.judge.tflm import run_tflm_keeping_all
+from stages.graph.memory.arena_layout import arena_layout
+from stages.graph.memory.fusion import Chain
+from stages.graph.tflite.writer import write_tflite
 from tests.stages.firmware.twin_models import twin_tensors
 from tests.stages.graph.int8_graphs import random_inputs
 

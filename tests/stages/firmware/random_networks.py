@@ -13,13 +13,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from stages.firmware.fast_dot import Weights
-from stages.firmware.fused_calls import can_take_turns
+from stages.firmware.fast.dot import Weights
+from stages.firmware.kernels.fused import can_take_turns
 from stages.firmware.model_source import compile_model
-from stages.graph.arena_layout import arena_layout
-from stages.graph.fusion import Chain, Links
+from stages.graph.checks.op_check import windows
 from stages.graph.graph import ActivationOptions, ConvOptions, Graph, Op, PoolOptions, Quantisation
-from stages.graph.op_check import windows
+from stages.graph.memory.arena_layout import arena_layout
+from stages.graph.memory.fusion import Chain, Links
 from tests.stages.graph.int8_graphs import Int8Builder
 
 _ACTIVATIONS = ("none", "relu", "relu6")

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from stages.export.quantise import int8_graph
-from stages.graph.from_torch import graph_from_torch
+from stages.graph.from_torch.conversion import graph_from_torch
 from stages.graph.graph import Graph
-from stages.graph.simplify import simplify
+from stages.graph.simplify.simplification import simplify
 from stages.nets.registry import build
 from stages.qat.fake_quant import FakeQuantNetwork
 from tests.stages.firmware.network_check import Agreement, compare_on_twin

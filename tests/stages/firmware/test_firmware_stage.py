@@ -18,14 +18,14 @@ from pydantic import ValidationError
 from boards import load_board
 from pipeline.errors import StageError, ToolError
 from pipeline.stage import read_json
-from stages.firmware.c_text import c_array, c_comment
-from stages.firmware.image import build_images
+from stages.firmware.build.image import build_images
+from stages.firmware.kernels.c_text import c_array, c_comment
 from stages.firmware.model_source import compile_model
 from stages.firmware.stage import Firmware, FirmwareConfig
 from stages.firmware.stage import run as firmware
-from stages.graph.arena_layout import arena_layout
 from stages.graph.graph import ActivationOptions, ConvOptions, Graph, Quantisation
-from stages.graph.tflite_writer import write_tflite
+from stages.graph.memory.arena_layout import arena_layout
+from stages.graph.tflite.writer import write_tflite
 from tests.stages.graph.int8_graphs import Int8Builder, residual_network
 
 BOARD = "nucleo_h743zi2"

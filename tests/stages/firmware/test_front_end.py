@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from data import import_torchaudio
-from data import mfcc as host
+from data.sounds import mfcc as host
 from pipeline.errors import StageError
 from pipeline.stage import read_json
 from stages.firmware.config import StreamConfig
@@ -18,7 +18,7 @@ from stages.firmware.front_end_source import front_end_header, front_end_source,
 from stages.firmware.stage import FirmwareConfig
 from stages.firmware.stage import run as firmware
 from stages.graph.graph import Graph, Quantisation
-from stages.graph.tflite_writer import write_tflite
+from stages.graph.tflite.writer import write_tflite
 from tests.stages.firmware.front_ends import CLASSES, KWS, RATE_HZ, Task, make_task
 
 BOARD = "nucleo_f767zi"

@@ -10,15 +10,15 @@ import pytest
 
 from hil.virtual.twin import Twin
 from pipeline.stage import read_json
-from stages.firmware.fast_dot import Weights
+from stages.firmware.fast.dot import Weights
 from stages.firmware.model_source import CompiledModel, compile_model, model_source
 from stages.firmware.placement import Placement
 from stages.firmware.stage import FirmwareConfig
 from stages.firmware.stage import run as firmware
-from stages.graph.fusion import FusedOptions, Links
 from stages.graph.graph import ActivationOptions, ConvOptions, Graph
-from stages.graph.tflite_writer import write_tflite
-from stages.measure.difference import first_difference
+from stages.graph.memory.fusion import FusedOptions, Links
+from stages.graph.tflite.writer import write_tflite
+from stages.tools.difference import first_difference
 from tests.stages.firmware.host_models import build_host_models, tflm_outputs
 from tests.stages.firmware.random_networks import random_chains, random_column
 from tests.stages.graph.int8_graphs import Int8Builder, random_inputs

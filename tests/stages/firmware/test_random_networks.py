@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stages.firmware.fast_dot import Weights
+from stages.firmware.fast.dot import Weights
 from tests.stages.firmware.network_check import Agreement, compare_on_twin
 from tests.stages.firmware.random_networks import random_chains, random_column, random_network
 

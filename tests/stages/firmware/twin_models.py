@@ -12,15 +12,12 @@ from pathlib import Path
 
 import numpy as np
 
-from boards import BOARDS_FOLDER
-from stages.firmware.c_text import c_array
-from stages.firmware.image import write_sources
+from stages.firmware.build.image import FIRMWARE, INCLUDES, VIRTUAL, kernel_sources, write_sources
+from stages.firmware.build.toolchain import Toolchain
+from stages.firmware.kernels.c_text import c_array
 from stages.firmware.model_source import CompiledModel
 from stages.firmware.placement import Placement
-from stages.firmware.toolchain import Toolchain
 
-FIRMWARE = BOARDS_FOLDER / "firmware"
-VIRTUAL = BOARDS_FOLDER / "virtual"
 _RENAMED = ("model_input", "model_output", "model_invoke", "TENSOR_PLACES")
 _DEFINES = {"BOARD_NAME": '"twin"', "BOARD_CLOCK_HZ": "1u", "BOARD_BAUD": "115200u", "BOARD_MEASURES_ENERGY": "0"}
 
@@ -110,7 +107,7 @@ def twin_tensors(
         assembly |= model.assembly
         renames = {name: f"m{index}_{name}" for name in _RENAMED}
         sources = [generated / "model.c"]
-        objects += tools.compile_all(sources, [FIRMWARE, generated], renames, folder / f"object_{index}")
+        objects += tools.compile_all(sources, [*INCLUDES, generated], renames, folder / f"object_{index}")
         i, _, invoke, places = renames.values()
         declarations.append(f"int8_t *{i}(void);\nvoid {invoke}(void);\nextern const struct place {places}[];")
         declarations.append(c_array("int8_t", f"inputs_{index}", values, f"inputs of network {index}"))
@@ -123,12 +120,12 @@ def twin_tensors(
     )
     (folder / "assembly.S").write_text(".syntax unified\n.thumb\n.cpu cortex-m7\n" + "\n".join(assembly.values()))
     sources = [
-        FIRMWARE / f"{name}.c"
-        for name in ("start", "fault", "text", "baud", "crc32", "divide", "mpu", "reply_check", "ring", "ticks")
+        *(FIRMWARE / "core" / f"{name}.c" for name in ("start", "fault", "divide", "mpu", "ticks")),
+        *(FIRMWARE / "link" / f"{name}.c" for name in ("text", "baud", "crc32", "reply_check", "ring")),
     ]
-    sources += [*sorted((FIRMWARE / "kernels").glob("*.c")), *sorted(VIRTUAL.glob("*.c")), folder / "main.c"]
-    objects += tools.compile_all([*sources, folder / "assembly.S"], [FIRMWARE], _DEFINES, folder / "objects")
-    image = tools.link(objects, [VIRTUAL / "memory.ld", FIRMWARE / "sections.ld"], folder / "models.elf")
+    sources += [*kernel_sources(), *sorted(VIRTUAL.glob("*.c")), folder / "main.c"]
+    objects += tools.compile_all([*sources, folder / "assembly.S"], INCLUDES, _DEFINES, folder / "objects")
+    image = tools.link(objects, [VIRTUAL / "memory.ld", FIRMWARE / "core" / "sections.ld"], folder / "models.elf")
     return _split(_uart_bytes(image, folder / "uart"), models, len(inputs[0]))
 
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from hil.discovery import AttachedBoard
-from hil.fake_device import FakeDevice, FakeNetwork
-from hil.flasher import Image
-from hil.locks import board_lock
+from hil.bench.discovery import AttachedBoard
+from hil.bench.flasher import Image
+from hil.bench.locks import board_lock
+from hil.fakes.fake_device import FakeDevice, FakeNetwork
 from pipeline.errors import HardwareError, StageError
 from stages.flash.proof import BoardWanted, flash_board
-from tests.hil.stub_tools import put_tools
+from tests.hil.bench.stub_tools import put_tools
 
 SERIAL = "066AFF02"
 F7 = {"target": "stm32f767zi", "config": "board/st_nucleo_f7.cfg"}

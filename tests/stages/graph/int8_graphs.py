@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from stages.graph.checks.op_check import windows
 from stages.graph.graph import (
     ActivationOptions,
     ConcatOptions,
@@ -21,7 +22,6 @@ from stages.graph.graph import (
     SoftmaxOptions,
     Tensor,
 )
-from stages.graph.op_check import windows
 
 # Models of others, to try things on; they are not part of the project.
 THIRD_PARTY_MODELS = sorted((Path(__file__).parents[4] / "shared" / "models").glob("*.tflite"))

@@ -23,8 +23,8 @@ from stages.graph.graph import (
     SoftmaxOptions,
     Tensor,
 )
-from stages.graph.tflite_writer import write_tflite
-from stages.graph.tflm import run_tflm
+from stages.graph.judge.tflm import run_tflm
+from stages.graph.tflite.writer import write_tflite
 
 BOARD = "nucleo_f767zi"
 SIDE, CHANNELS, CLASSES = 6, 5, 4

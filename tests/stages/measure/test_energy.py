@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 
 from boards import load_board
-from hil.energy_run import ATTEMPTS
-from hil.fake_device import FakeDevice, FakeNetwork
+from hil.bench.locks import instrument_lock
+from hil.fakes.fake_device import FakeDevice, FakeNetwork
+from hil.instruments.energy_run import ATTEMPTS
 from hil.instruments.simulated.lpm01a import SimulatedLpm01a
 from hil.instruments.simulated.n6705 import SimulatedN6705
 from hil.instruments.simulated.scpi_server import ScpiServer
 from hil.instruments.simulated.timeline import Board, Fault, Timeline
 from hil.instruments.simulated.truevolt import SimulatedTruevolt
-from hil.link import DeviceLink
-from hil.locks import instrument_lock
-from hil.replies import MemoryUse
+from hil.link.device_link import DeviceLink
+from hil.link.replies import MemoryUse
 from pipeline.errors import HardwareError, InstrumentError, StageError
 from pipeline.stage import read_json
 from stages.measure.energy import EnergyResult, energy_record, measure_energy, window_energies_mj

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 from boards import load_board
-from hil.fake_device import FakeDevice, FakeNetwork
-from hil.link import DeviceLink
+from hil.fakes.fake_device import FakeDevice, FakeNetwork
+from hil.link.device_link import DeviceLink
 from hil.virtual.program import Program, Symbol
 from pipeline.errors import HardwareAbsent, StageError
 from pipeline.stage import Target, read_json, write_json
-from stages.graph.resources import op_macs, resources
+from stages.graph.memory.resources import op_macs, resources
 from stages.measure.golden import Golden, check_output, read_golden
 from stages.measure.modelled import memory_model, profile_network
 from stages.measure.session import OpenLink, measure_device

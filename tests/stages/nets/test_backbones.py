@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 import torch
 
-from stages.graph.from_torch import graph_from_torch
-from stages.graph.op_check import check_graph
-from stages.graph.resources import resources
+from stages.graph.checks.op_check import check_graph
+from stages.graph.from_torch.conversion import graph_from_torch
+from stages.graph.memory.resources import resources
 from stages.nets.channels import find_channels
 from stages.nets.config import NetworkConfig
 from stages.nets.narrowing import narrowed
 from stages.nets.registry import build
 from stages.prune.masks import explicit_forward, folded_forward, top_masks
 from stages.prune.shrink import kept_channels
-from tests.stages.graph.float_evaluation import evaluated
+from tests.stages.graph.arithmetic.float_evaluation import evaluated
 from tests.stages.nets.small_backbones import SMALL, images, shaken
 
 # Size, peak, MACs: decoded from the paper's table, where three or four digits are printed.

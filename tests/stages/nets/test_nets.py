@@ -13,7 +13,7 @@ from pipeline.errors import ConfigError, StageError
 from stages.nets.channels import find_channels
 from stages.nets.config import FAMILIES, BudgetConfig, NetworkConfig
 from stages.nets.registry import Architecture, architecture_of, build, load_architecture, save_architecture
-from stages.nets.usage import resources
+from stages.tools.resource_table import resources
 
 MY_NETS = """
 from torch import nn

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from pipeline.stage import Checkpoint
-from stages.graph.from_torch import graph_from_torch
-from stages.graph.resources import resources
+from stages.graph.from_torch.conversion import graph_from_torch
+from stages.graph.memory.resources import resources
 from stages.nets.config import BudgetConfig
 from stages.nets.registry import load_architecture
 from stages.prune.run_state import CHECKPOINT_FORMAT

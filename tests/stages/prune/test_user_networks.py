@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from pipeline.errors import PipelineError
-from stages.graph.from_torch import graph_from_torch
-from stages.graph.resources import resources
+from stages.graph.from_torch.conversion import graph_from_torch
+from stages.graph.memory.resources import resources
 from stages.nets.config import BudgetConfig, NetworkConfig
 from stages.nets.registry import build, load_architecture
 from tests.stages.prune.prune_runs import metrics_of, prune

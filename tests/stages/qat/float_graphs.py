@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from stages.graph.checks.op_check import windows
 from stages.graph.graph import (
     Activation,
     ActivationOptions,
@@ -16,7 +17,6 @@ from stages.graph.graph import (
     SoftmaxOptions,
     Tensor,
 )
-from stages.graph.op_check import windows
 
 
 class FloatBuilder:

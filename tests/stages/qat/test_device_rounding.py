@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from stages.export.quantise import int8_graph
-from stages.graph import fixed_point as fp
-from stages.graph.int8_reference import run_graph
+from stages.graph.arithmetic import fixed_point as fp
+from stages.graph.arithmetic.int8_reference import run_graph
 from stages.qat import device_rounding as device
 from stages.qat.fake_quant import FakeQuantNetwork
 from tests.stages.export.backbones import quantised_inputs

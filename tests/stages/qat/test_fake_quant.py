@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from pipeline.errors import StageError
-from stages.graph.float_reference import run_float
-from stages.graph.from_torch import graph_from_torch
+from stages.graph.arithmetic.float_reference import run_float
+from stages.graph.from_torch.conversion import graph_from_torch
 from stages.graph.graph import ConvOptions
 from stages.qat.fake_quant import FakeQuantNetwork
 from stages.qat.grids import calibrated_grid

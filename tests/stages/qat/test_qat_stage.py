@@ -12,7 +12,7 @@ import torch
 
 from pipeline.errors import StageError
 from pipeline.stage import Checkpoint, read_json
-from stages.graph.graph_record import graph_from_record
+from stages.graph.record import graph_from_record
 from stages.qat.stage import QatConfig, Quantised, run
 from stages.qat.training import load_splits
 from tests.stages.qat.small_task import CLASSES, INPUT_SHAPE, Quiet, SmallTask, small_task

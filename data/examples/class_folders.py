@@ -1,0 +1,182 @@
+"""Your own data: a folder of class sub-folders of .wav files or of pictures.
+
+    ROOT/CLASS/FILE                       split by the hash of CLASS/FILE: 80 % train, 10 % validation, 10 % test
+    ROOT/{train,validation,test}/CLASS/FILE   split as it lies there; validation is a tenth of train where it is missing
+
+Clips are one second at 16 kHz: another rate is converted, several channels are averaged, a longer clip keeps its
+middle, a shorter one is centred. `_background_noise_`, where present, is mixed into the training clips.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import overload
+
+import numpy as np
+
+from data.fetching.manifest import SPLITS, Split
+from data.pictures.images import IMAGE_SUFFIXES, FilePictures, ImageSet, ImageSplit
+from data.sounds.audio import FULL_SCALE, SAMPLE_RATE_HZ, Float, Int16, centred, read_wav, to_int16
+from data.sounds.corpus import Corpus, Mixing, SplitAudio
+from data.sounds.noise import background_noises, recorded_noises
+from pipeline.errors import StageError
+
+NOISE_FOLDER = "_background_noise_"
+_ALIASES: dict[Split, tuple[str, ...]] = {
+    "train": ("train", "training"),
+    "validation": ("validation", "valid", "val", "dev"),
+    "test": ("test", "testing"),
+}
+_TRAIN = Mixing(
+    shift_samples=SAMPLE_RATE_HZ // 10,
+    gain_db=(-6.0, 3.0),
+    noise_share=0.8,
+    snr_db=(5.0, 40.0),
+    silence_dbfs=(-65.0, -10.0),
+)
+_HELD_OUT = Mixing(shift_samples=0, gain_db=(0.0, 0.0), noise_share=0.0, snr_db=(0.0, 0.0), silence_dbfs=(-60.0, -15.0))
+
+
+@dataclass(frozen=True)
+class Files:
+    """The files of each split with their classes."""
+
+    classes: tuple[str, ...]
+    paths: dict[Split, tuple[Path, ...]]
+    labels: dict[Split, tuple[int, ...]]
+    rule: str  # how it was split, for the record
+
+    def label_array(self, split: Split) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        return np.asarray(self.labels[split], dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class CentredClips(Sequence[Int16]):
+    """Clips of any length, read when they are asked for."""
+
+    paths: tuple[Path, ...]
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    @overload
+    def __getitem__(self, index: int) -> Int16: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Int16]: ...
+    def __getitem__(self, index: int | slice) -> Int16 | Sequence[Int16]:
+        if isinstance(index, slice):
+            return CentredClips(self.paths[index])
+        return to_int16(centred(read_wav(self.paths[index]).astype(np.float64) / FULL_SCALE))
+
+
+def folder_data(root: Path, *, image_px: int, copies: int, seed: int) -> Corpus | ImageSet:
+    """What the folder holds: a corpus of clips, or a set of pictures."""
+    files = found_files(root)
+    suffixes = {path.suffix.lower() for split in SPLITS for path in files.paths[split]}
+    count = sum(len(files.paths[split]) for split in SPLITS)
+    source = f"folder {root.name}, {count} files, {files.rule}"
+    if suffixes == {".wav"}:
+        return _corpus(root, files, source, copies, seed)
+    if ".wav" in suffixes:
+        raise StageError(f"{root}: holds both .wav files and pictures, needed one kind; move one of them away")
+    splits = {
+        split: ImageSplit(pictures=FilePictures(files.paths[split], image_px, "crop"), labels=files.label_array(split))
+        for split in SPLITS
+    }
+    return ImageSet(source=source, classes=files.classes, image_px=image_px, splits=splits)
+
+
+def found_files(root: Path) -> Files:
+    """Every file of every class, split."""
+    if not root.is_dir():
+        raise StageError(f"{root}: no such folder, needed class sub-folders of .wav files or pictures")
+    split_folders = {split: _split_folder(root, split) for split in SPLITS}
+    if split_folders["train"] is not None and split_folders["test"] is not None:
+        return _laid_out(root, split_folders)
+    members = _class_members(root)
+    split_of = {path: hashed_split(f"{path.parent.name}/{path.name}") for paths in members.values() for path in paths}
+    return _files(root, members, split_of, "split by the hash of the file names")
+
+
+def hashed_split(name: str, validation: float = 0.1, test: float = 0.1) -> Split:
+    """Where a name belongs; it stays there whatever else is added."""
+    place = hash_share(name)
+    return "test" if place < test else "validation" if place < test + validation else "train"
+
+
+def hash_share(name: str) -> float:
+    """A number from 0 to 1 that depends on the name alone."""
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") / 2**64
+
+
+def _split_folder(root: Path, split: Split) -> Path | None:
+    return next((root / name for name in _ALIASES[split] if (root / name).is_dir()), None)
+
+
+def _laid_out(root: Path, folders: dict[Split, Path | None]) -> Files:
+    members: dict[str, list[Path]] = {}
+    split_of: dict[Path, Split] = {}
+    for split, folder in folders.items():
+        if folder is None:
+            continue
+        for name, paths in _class_members(folder).items():
+            members.setdefault(name, []).extend(paths)
+            for path in paths:
+                is_spared = split == "train" and folders["validation"] is None
+                spared = is_spared and hash_share(f"{name}/{path.name}") < 0.1
+                split_of[path] = "validation" if spared else split
+    return _files(root, members, split_of, "split by its sub-folders")
+
+
+def _class_members(folder: Path) -> dict[str, list[Path]]:
+    """Class -> its files, both in alphabetical order."""
+    members: dict[str, list[Path]] = {}
+    for each in sorted(folder.iterdir()):
+        if each.is_dir() and each.name != NOISE_FOLDER and not each.name.startswith("."):
+            suffixes = (".wav", *IMAGE_SUFFIXES)
+            members[each.name] = sorted(path for path in each.iterdir() if path.suffix.lower() in suffixes)
+    return members
+
+
+def _files(root: Path, members: dict[str, list[Path]], split_of: dict[Path, Split], rule: str) -> Files:
+    classes = tuple(sorted(members))
+    if len(classes) < 2:
+        raise StageError(f"{root}: {len(classes)} class sub-folders found, needed two or more, each with its files")
+    paths: dict[Split, list[Path]] = {split: [] for split in SPLITS}
+    labels: dict[Split, list[int]] = {split: [] for split in SPLITS}
+    for label, name in enumerate(classes):
+        for path in members[name]:
+            paths[split_of[path]].append(path)
+            labels[split_of[path]].append(label)
+    for split in SPLITS:
+        missing = sorted(set(classes) - {classes[label] for label in labels[split]})
+        if missing:
+            raise StageError(
+                f"{root}: class {missing[0]!r} has no files in the {split} split, needed at least one; add some, or lay"
+                " the splits out as train/, validation/ and test/"
+            )
+    return Files(
+        classes,
+        {split: tuple(paths[split]) for split in SPLITS},
+        {split: tuple(labels[split]) for split in SPLITS},
+        rule,
+    )
+
+
+def _corpus(root: Path, files: Files, source: str, copies: int, seed: int) -> Corpus:
+    noises: Sequence[Float] = recorded_noises(root / NOISE_FOLDER) if (root / NOISE_FOLDER).is_dir() else ()
+    splits = {}
+    for number, split in enumerate(SPLITS):
+        times = copies if split == "train" else 1
+        splits[split] = SplitAudio(
+            clips=CentredClips(files.paths[split]),
+            takes=np.repeat(np.arange(len(files.paths[split]), dtype=np.int64), times),
+            labels=np.repeat(files.label_array(split), times),
+            noises=noises or background_noises([seed, number]),
+            mixing=_TRAIN if split == "train" else _HELD_OUT,
+            speakers=(),
+        )
+    return Corpus(source=source, classes=files.classes, seed=seed, splits=splits)

@@ -1,0 +1,1 @@
+"""Recordings and spoken words -> clips of one second with labels and noise, and clips -> MFCC features."""

@@ -1,0 +1,1 @@
+"""What is plugged in -> boards and instruments by name: discovery, bench.yaml, locks, flashing."""

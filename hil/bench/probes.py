@@ -1,0 +1,64 @@
+"""Debug probes as pyOCD sees them: also those without serial port or drive. Without pyOCD there are none to see.
+
+`pyocd json --probes` is asked, because importing pyOCD into a long-lived process would keep the USB devices busy.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from hil.bench.discovery import board_name
+from pipeline.errors import HardwareError
+
+_LIST_S = 20.0
+_UNTOLD = "Generic"  # what pyOCD says of a board that it does not know
+
+
+@dataclass(frozen=True, order=True)
+class Probe:
+    """One debug probe."""
+
+    serial: str
+    board: str  # '' when pyOCD cannot tell
+    description: str
+
+
+def pyocd_path() -> str | None:
+    """pyOCD of this Python's environment, or else of the PATH."""
+    beside = Path(sys.executable).with_name("pyocd")
+    return str(beside) if beside.exists() else shutil.which("pyocd")
+
+
+def pyocd_probes(program: str | None = None, timeout_s: float = _LIST_S) -> tuple[Probe, ...]:
+    """Every probe that pyOCD finds, sorted by serial number."""
+    program = program or pyocd_path()
+    if program is None:
+        return ()
+    argv = [program, "json", "--probes", "--no-config"]
+    try:
+        done = subprocess.run(
+            argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout_s, check=False
+        )
+        record = json.loads(done.stdout)
+        if record["status"] != 0:
+            raise HardwareError(f"pyocd: cannot list the probes ({_last_line(str(record.get('error')))})")
+        return tuple(
+            sorted(_probe(entry["unique_id"], entry["board_name"], entry["info"]) for entry in record["boards"])
+        )
+    except subprocess.TimeoutExpired as error:
+        raise HardwareError(f"pyocd: no list of the probes within {timeout_s:g} s; is a probe stuck?") from error
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise HardwareError(f"pyocd: answered no list of probes ({error}); is it installed whole?") from error
+
+
+def _probe(serial: str, name: str | None, description: str) -> Probe:
+    return Probe(serial, "" if name in (None, "", _UNTOLD) else board_name(str(name)), description)
+
+
+def _last_line(text: str) -> str:
+    return (text.strip().splitlines() or [""])[-1]

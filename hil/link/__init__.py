@@ -1,0 +1,1 @@
+"""Bytes of a serial port -> commands and typed replies of the firmware."""

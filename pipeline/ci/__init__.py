@@ -1,0 +1,1 @@
+"""Experiments and boards -> rows against a baseline, as CSV and JUnit XML."""

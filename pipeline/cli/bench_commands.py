@@ -1,0 +1,127 @@
+"""Commands around boards and their twins: what is attached, all of it in CI, and where host and device part."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pipeline.cli.console import reporter_for_stderr
+from pipeline.cli.options import CORES, AsJson, Jobs, Quick, Settings, Virtual, chosen
+from pipeline.cli.output import print_answer, print_json, print_table
+from pipeline.config import load_project
+from pipeline.engine.assembly import Wishes, experiment_runner, model_runner
+from pipeline.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pipeline.ci.jobs import TaskResult
+
+BENCH_FILE = "bench.yaml"  # beside pipeline.yaml
+_FLASHED = "flash"  # the step after which a device can be asked
+
+
+def boards(as_json: AsJson = False) -> None:
+    """List debug probes by serial number: board, port, drive, instrument of bench.yaml, and who uses them."""
+    project = load_project(chosen.file)
+    print_answer(project.tool("boards")(project.root / BENCH_FILE), as_json)
+
+
+def diff(
+    what: Annotated[
+        str, typer.Argument(help="an int8 .tflite file or an experiment", metavar="MODEL.tflite|EXPERIMENT")
+    ],
+    board: Annotated[str, typer.Option("--board", help="where to run it; attached unless --virtual", metavar="NAME")],
+    virtual: Virtual = False,
+    quick: Quick = False,
+    most_inputs: Annotated[int, typer.Option("--inputs", min=1, help="how many of the golden inputs")] = 3,
+    settings: Settings = None,
+    jobs: Jobs = CORES,
+    as_json: AsJson = False,
+) -> None:
+    """Run host and device layer by layer and name the first one that differs; exit code 1 if there is one."""
+    wishes = Wishes(boards=(board,), virtual=virtual, settings=settings or (), until=_FLASHED)
+    with reporter_for_stderr() as reporter:
+        if what.endswith(".tflite"):
+            runner = model_runner(chosen.file, Path(what), None, None, wishes, reporter)
+        else:
+            runner = experiment_runner(chosen.file, what, quick, wishes, reporter)
+        outcomes = runner.run(jobs)
+    artifacts = {name: outcome.entry.path(name) for outcome in outcomes for name in outcome.entry.outputs}
+    source = "virtual" if virtual else "hardware"
+    answer = runner.project.tool("diff")(artifacts, board, source, most_inputs)
+    print_answer(answer, as_json)
+    if not answer.record["identical"]:
+        raise typer.Exit(1)
+
+
+def ci(
+    on: Annotated[
+        str, typer.Option("--boards", help="virtual, attached, all, or names of attached boards", metavar="WHICH")
+    ] = "virtual",
+    experiments: Annotated[
+        list[str] | None, typer.Option("--experiments", help="instead of those of the section ci", metavar="NAME")
+    ] = None,
+    baseline: Annotated[
+        Path | None, typer.Option("--baseline", help="figures to compare with", metavar="FILE.csv")
+    ] = None,
+    junit: Annotated[Path | None, typer.Option("--junit", help="write JUnit XML", metavar="FILE.xml")] = None,
+    table: Annotated[Path | None, typer.Option("--csv", help="write one row a board", metavar="FILE.csv")] = None,
+    update_baseline: Annotated[bool, typer.Option("--update-baseline", help="make this run the baseline")] = False,
+    settings: Settings = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run all configured experiments on boards or twins and compare with the baseline; exit code 1 if one got worse."""
+    from pipeline.ci.baseline import read_baseline, rows_text, write_baseline
+    from pipeline.ci.jobs import ci_config, run_task, suites_of, tasks_of
+    from pipeline.ci.junit import write_junit
+
+    project = load_project(chosen.file)
+    config = ci_config(project)
+    committed = baseline or (None if config.baseline is None else project.root / config.baseline)
+    if update_baseline and committed is None:
+        raise ConfigError("--update-baseline: no file to write to; give --baseline FILE or set ci.baseline")
+    if baseline is not None and not baseline.exists() and not update_baseline:
+        raise ConfigError(f"--baseline {baseline}: no such file; make it with --update-baseline")
+    known, tolerances = {} if committed is None else read_baseline(committed), config.all_tolerances()
+    only = [name for given in experiments or () for name in given.split(",") if name]
+    results = []
+    with reporter_for_stderr() as reporter:
+        for task in tasks_of(project, config, on, only, settings or (), reporter):
+            reporter.message(f"ci: {task}")
+            before = known.get(task.identity) if not update_baseline else None
+            results.append(run_task(task, config.retries, before, tolerances))
+    rows = [result.as_row() for result in results]
+    if junit is not None:
+        write_junit(junit, suites_of(results))
+    if table is not None:
+        table.parent.mkdir(parents=True, exist_ok=True)
+        table.write_text(rows_text(rows, list(dict.fromkeys(column for row in rows for column in row))))
+    if update_baseline and committed is not None:
+        write_baseline(committed, [result.row for result in results if result.row is not None], list(tolerances))
+    if as_json:
+        print_json([result.as_record() for result in results])
+    else:
+        _print_results(results)
+    if any(result.status != "ok" for result in results):
+        raise typer.Exit(1)
+
+
+def _print_results(results: Sequence[TaskResult]) -> None:
+    titles = ("experiment", "board", "source", "status", "retries", "compared", "worse", "better")
+    print_table([titles, *(result.as_cells() for result in results)])
+    for result in results:
+        for trouble in result.retries:
+            sys.stdout.write(f"{result.task}: infrastructure fault, tried again: {trouble}\n")
+        if result.row is None:
+            sys.stdout.write(f"{result.task}: {result.error}\n")
+        for one in result.comparisons:
+            if one.verdict in ("regression", "lost", "improved"):
+                sys.stdout.write(f"{result.task}: {one.verdict}: {one}\n")
+
+
+def add_to(app: typer.Typer) -> None:
+    for function in (boards, ci, diff):
+        app.command()(function)

@@ -1,0 +1,124 @@
+"""What a person sees while a run goes on, on stderr: bars on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any
+
+from pipeline.engine.dag import Node
+
+_PLAIN_EVERY_S = 5.0
+
+
+class PlainReporter:
+    """One line per event; progress at most every few seconds."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._begin = time.monotonic()
+        self._done: dict[Node, int] = {}
+        self._total: dict[Node, tuple[int, str]] = {}
+        self._told: dict[Node, float] = {}
+        self._phase_begin: dict[Node, float] = {}
+
+    def __enter__(self) -> PlainReporter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return None
+
+    def message(self, text: str) -> None:
+        with self._lock:
+            sys.stderr.write(f"{text}\n")
+            sys.stderr.flush()
+
+    def started(self, node: Node, reason: str) -> None:
+        self.message(f"{self._clock()} {node}: running ({reason})")
+
+    def progressed(self, node: Node, event: Mapping[str, Any]) -> None:
+        now = time.monotonic()
+        if event["event"] == "start":
+            self._done[node], self._total[node] = 0, (event["total"], event["unit"])
+            self._phase_begin[node] = now
+        elif event["event"] == "advance":
+            total, unit = self._total.get(node, (0, "step"))
+            self._done[node] = self._done.get(node, 0) + event["count"]
+            done = self._done[node]
+            if now - self._told.get(node, 0.0) >= _PLAIN_EVERY_S or done == total:
+                self._told[node] = now
+                left_s = (now - self._phase_begin.get(node, now)) / max(done, 1) * (total - done)
+                note = f", {event['note']}" if event["note"] else ""
+                self.message(f"{self._clock()} {node}: {unit} {done}/{total}{note}, {left_s:.0f} s left")
+
+    def finished(self, node: Node, status: str, seconds: float) -> None:
+        self.message(f"{self._clock()} {node}: {status}" + (f" in {seconds:.1f} s" if status == "ran" else ""))
+
+    def _clock(self) -> str:
+        return f"[{time.monotonic() - self._begin:6.1f} s]"
+
+
+class RichReporter:
+    """A bar per running step, a tick per finished one."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+        self._console = Console(stderr=True)
+        self._progress = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=28),
+            TextColumn("{task.fields[unit]} {task.completed}/{task.total}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[note]}"),
+            console=self._console,
+            transient=True,
+        )
+        self._tasks: dict[Node, Any] = {}
+
+    def __enter__(self) -> RichReporter:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+
+    def message(self, text: str) -> None:
+        self._console.print(text, markup=False, highlight=False)
+
+    def started(self, node: Node, reason: str) -> None:
+        self._console.print(f"[cyan]▶[/] {_escaped(str(node))} [dim]({_escaped(reason)})[/]", highlight=False)
+        self._tasks[node] = self._progress.add_task(_escaped(str(node)), total=None, unit="", note="")
+
+    def progressed(self, node: Node, event: Mapping[str, Any]) -> None:
+        if event["event"] == "start":
+            self._progress.reset(self._tasks[node], total=event["total"], unit=event["unit"], note="")
+        elif event["event"] == "advance":
+            self._progress.update(self._tasks[node], advance=event["count"], note=_escaped(event["note"]))
+
+    def finished(self, node: Node, status: str, seconds: float) -> None:
+        if node in self._tasks:
+            self._progress.remove_task(self._tasks.pop(node))
+        detail = f"{seconds:.1f} s" if status == "ran" else "cached"
+        self._console.print(f"[green]✔[/] {_escaped(str(node))} [dim]{detail}[/]", highlight=False)
+
+
+def _escaped(text: str) -> str:
+    from rich.markup import escape
+
+    return escape(text)
+
+
+def reporter_for_stderr() -> PlainReporter | RichReporter:
+    return RichReporter() if sys.stderr.isatty() else PlainReporter()

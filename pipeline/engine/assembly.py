@@ -1,0 +1,102 @@
+"""From the words of a command line to a Runner: project, experiment, boards, cache."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline.config import Experiment, Project, load_experiment, load_project, model_experiment
+from pipeline.engine.cache import Cache
+from pipeline.engine.dag import Step, build_dag, load_steps, section_models
+from pipeline.engine.digest import file_digest
+from pipeline.engine.executor import LocalExecutor
+from pipeline.engine.runner import Reporter, Runner, Selection
+from pipeline.errors import ConfigError, HardwareAbsent
+from pipeline.stage import Target
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wishes:
+    """What the options of `run`, `plan`, `why` and `measure` ask for."""
+
+    boards: Sequence[str] = ()
+    virtual: bool = False
+    settings: Sequence[str] = ()
+    start: str | None = None
+    only: str | None = None
+    force: Sequence[str] = ()
+    until: str | None = None  # no step beyond this one
+
+
+def experiment_runner(file: Path, name: str, quick: bool, wishes: Wishes, reporter: Reporter) -> Runner:
+    """A runner for an experiment of pipeline.yaml."""
+    project = load_project(file)
+    steps = load_steps(project.steps)
+    models = section_models(steps)
+    experiment = load_experiment(project, name, quick=quick, settings=wishes.settings, models=models)
+    return _runner(project, steps, experiment, wishes, reporter)
+
+
+def model_runner(
+    file: Path, model: Path, inputs: Path | None, labels: Path | None, wishes: Wishes, reporter: Reporter
+) -> Runner:
+    """A runner for a network that somebody brings along; the files enter the cache key by content."""
+    project = load_project(file)
+    steps = load_steps(project.model_steps)
+    files = {"model": model, "inputs": inputs, "labels": labels}
+    brought = {"bring": {name: _pinned(path) for name, path in files.items() if path is not None}}
+    experiment = model_experiment(project, model.stem, brought, wishes.settings, section_models(steps))
+    return _runner(project, steps, experiment, wishes, reporter)
+
+
+def cache_root(project: Project) -> Path:
+    return Path(os.environ.get("PIPELINE_CACHE") or project.root / ".pipeline").resolve()
+
+
+def _pinned(file: Path) -> dict[str, str]:
+    try:
+        return {"path": str(file.resolve()), "sha256": file_digest(file)}
+    except OSError as error:
+        raise ConfigError(f"{file}: cannot be read ({error.strerror}); check the path") from error
+
+
+def _runner(
+    project: Project, steps: dict[str, Step], experiment: Experiment, wishes: Wishes, reporter: Reporter
+) -> Runner:
+    targets = _targets(project, experiment, wishes, reporter)
+    dag = build_dag(steps, targets)
+    if wishes.until is not None:
+        wanted = {wishes.until} | dag.upstream_steps(wishes.until)
+        dag = build_dag({name: step for name, step in steps.items() if name in wanted}, targets)
+    for step in (wishes.start, wishes.only, *wishes.force):
+        if step is not None:
+            dag.step_named(step)
+    return Runner(
+        project=project,
+        experiment=experiment,
+        dag=dag,
+        cache=Cache(cache_root(project), reporter.message),
+        selection=Selection(wishes.start, wishes.only, frozenset(wishes.force)),
+        reporter=reporter,
+        executor=LocalExecutor(),
+    )
+
+
+def _targets(project: Project, experiment: Experiment, wishes: Wishes, reporter: Reporter) -> list[Target]:
+    """The boards of a run: real where attached, their twins where none is; --board and --virtual decide otherwise."""
+    names = tuple(dict.fromkeys(wishes.boards)) or experiment.boards
+    attached = None if wishes.virtual else project.attached_boards()
+    if attached is None:
+        return [Target(name, "virtual") for name in names]
+    absent = [name for name in names if name not in attached]
+    if wishes.boards and absent:
+        raise HardwareAbsent(f"--board {absent[0]}: not attached; attach it, or add --virtual to use its twin")
+    if absent == list(names):
+        if names:
+            reporter.message(
+                f"no board attached: the virtual twins of {', '.join(names)} are used, every row says source=virtual"
+            )
+        return [Target(name, "virtual") for name in names]
+    return [Target(name, "hardware") for name in names if name in attached]

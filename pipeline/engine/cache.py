@@ -1,0 +1,238 @@
+"""The content-addressed cache: a step's key -> the files it made.
+
+    <root>/entries/<step>/<key>/   the step's files, read-only, beside `entry.json`
+    <root>/checkpoints/<key>/      what an interrupted step left for its next run
+    <root>/locks/<key>             held while a key is being built, so that two runs do the work once
+    <root>/tmp/<key>.<pid>/        where a step writes; renamed into entries/ once it is whole and on the disk
+    <root>/in_use                  held shared by every run, alone by `gc` and `clean`
+
+`entry.json` holds the digest of every file, and begins with the digest of its own text: any flipped bit in an entry is
+found when it is used. A damaged entry is moved away and reported; it is never trusted and never raised.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pipeline.engine.digest import canonical_json, file_digest, files_below, value_digest
+from pipeline.errors import CacheError
+from pipeline.stage import fsync_file
+
+MANIFEST = "entry.json"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A finished step in the cache."""
+
+    folder: Path
+    ingredients: Mapping[str, Any]
+    outputs: Mapping[str, str]  # artifact -> path relative to folder
+    files: Mapping[str, str]  # relative path -> sha256
+    seconds: float
+
+    def path(self, artifact: str) -> Path:
+        return self.folder / self.outputs[artifact]
+
+    def digest(self, artifact: str) -> str:
+        """Content digest of one artifact, from the digests of its files."""
+        top = self.outputs[artifact]
+        if top in self.files:
+            return self.files[top]
+        return value_digest({name: digest for name, digest in self.files.items() if name.startswith(f"{top}/")})
+
+
+@dataclass(frozen=True)
+class Swept:
+    """What `gc` removed and left."""
+
+    removed: int
+    freed_bytes: int
+    kept_bytes: int
+
+
+class Cache:
+    """All entries below one folder. `report` receives a sentence about each damaged entry."""
+
+    def __init__(self, root: Path, report: Callable[[str], None]) -> None:
+        self.root = root
+        self._report = report
+        self._verified: dict[Path, Entry] = {}
+
+    def entry_folder(self, step: str, key: str) -> Path:
+        return self.root / "entries" / step / key
+
+    def checkpoint_folder(self, key: str) -> Path:
+        return self.root / "checkpoints" / key
+
+    def lookup(self, step: str, key: str, *, discard: bool = False) -> Entry | None:
+        """The entry of a key, every byte of it verified; None when there is none or it is damaged.
+
+        With the key's lock held a damaged entry may be discarded; without it, another run may be mending it just now.
+        """
+        folder = self.entry_folder(step, key)
+        if folder in self._verified:
+            return self._verified[folder]
+        if not folder.is_dir():
+            return None
+        try:
+            entry = _read_entry(folder)
+        except _Damaged as damage:
+            if discard:
+                self._set_aside(folder)
+                self._report(f"cache: {step}/{key[:12]}: {damage}; the entry is discarded and the step runs again")
+            return None
+        with contextlib.suppress(OSError):  # a read-only cache still serves; only gc's idea of last use suffers
+            os.utime(folder)
+        self._verified[folder] = entry
+        return entry
+
+    @contextlib.contextmanager
+    def building(self, key: str, on_wait: Callable[[], None]) -> Iterator[int]:
+        """Hold the lock of a key; yields its descriptor, which the worker inherits so that the lock outlives us."""
+        with _locked(self.root / "locks" / key, fcntl.LOCK_EX, on_wait) as descriptor:
+            yield descriptor
+
+    @contextlib.contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Keep `gc` and `clean` away while a run reads entries."""
+        with _locked(self.root / "in_use", fcntl.LOCK_SH, lambda: self._report("cache: waiting for a clean-up to end")):
+            yield
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Refuse to go on while any run uses the cache."""
+
+        def busy() -> None:
+            raise CacheError(f"{self.root}: a run is using the cache; wait for it to end and try again")
+
+        with _locked(self.root / "in_use", fcntl.LOCK_EX, busy):
+            yield
+
+    def fresh_folder(self, key: str) -> Path:
+        """An empty folder to build a key in; what a killed run left there is removed. Call with the key's lock held."""
+        tmp = self.root / "tmp"
+        tmp.mkdir(parents=True, exist_ok=True)
+        for stale in tmp.glob(f"{key}.*"):
+            remove_tree(stale)
+        folder = tmp / f"{key}.{os.getpid()}"
+        folder.mkdir()
+        return folder
+
+    def publish(self, step: str, key: str, built: Path, record: Mapping[str, Any]) -> Entry:
+        """Put a finished folder in its place, whole and on the disk, or not at all."""
+        (built / MANIFEST).unlink(missing_ok=True)
+        files = {file.relative_to(built).as_posix(): file_digest(file) for file in files_below(built)}
+        text = canonical_json({**record, "files": files})
+        (built / MANIFEST).write_text(f"{hashlib.sha256(text.encode()).hexdigest()}\n{text}")
+        for file in files_below(built):
+            fsync_file(file)
+            file.chmod(0o444)
+        for folder in {file.parent for file in files_below(built)}:
+            fsync_file(folder)
+        final = self.entry_folder(step, key)
+        final.parent.mkdir(parents=True, exist_ok=True)
+        if final.exists():
+            self._set_aside(final)
+        os.rename(built, final)
+        fsync_file(final.parent)
+        remove_tree(self.checkpoint_folder(key))
+        entry = _entry_from(final, {**record, "files": files})
+        self._verified[final] = entry
+        return entry
+
+    def sweep(self, *, max_age_s: float | None, max_bytes: int | None) -> Swept:
+        """Remove entries unused for `max_age_s`, then the longest unused ones until `max_bytes` hold."""
+        with self.alone():
+            remove_tree(self.root / "tmp")
+            entries = sorted((self.root / "entries").glob("*/*"), key=lambda folder: folder.stat().st_mtime)
+            sizes = {folder: tree_bytes(folder) for folder in entries}
+            left, removed, freed = sum(sizes.values()), 0, 0
+            for folder in entries:
+                too_old = max_age_s is not None and time.time() - folder.stat().st_mtime > max_age_s
+                too_much = max_bytes is not None and left > max_bytes
+                if too_old or too_much:
+                    self._set_aside(folder)
+                    left, removed, freed = left - sizes[folder], removed + 1, freed + sizes[folder]
+            oldest = time.time() - (max_age_s or 0)
+            for checkpoint in (self.root / "checkpoints").glob("*"):
+                if max_age_s is not None and checkpoint.stat().st_mtime < oldest:
+                    remove_tree(checkpoint)
+            return Swept(removed, freed, left)
+
+    def _set_aside(self, folder: Path) -> None:
+        """Take an entry out of reach in one rename, then delete it."""
+        self._verified.pop(folder, None)
+        tmp = self.root / "tmp"
+        tmp.mkdir(parents=True, exist_ok=True)
+        away = tmp / f"removed.{folder.name}.{os.getpid()}.{time.monotonic_ns()}"
+        os.rename(folder, away)
+        remove_tree(away)
+
+
+class _Damaged(Exception):
+    """What is wrong with an entry."""
+
+
+def _read_entry(folder: Path) -> Entry:
+    try:
+        checksum, _, text = (folder / MANIFEST).read_bytes().partition(b"\n")
+    except OSError as error:
+        raise _Damaged(f"{MANIFEST} cannot be read ({error.strerror})") from error
+    if hashlib.sha256(text).hexdigest().encode() != checksum:
+        raise _Damaged(f"{MANIFEST} does not match its own sha256")
+    try:
+        entry = _entry_from(folder, json.loads(text))
+    except (ValueError, KeyError) as error:
+        raise _Damaged(f"{MANIFEST} is of another version ({error})") from error
+    found = {file.relative_to(folder).as_posix() for file in files_below(folder)} - {MANIFEST}
+    for name in sorted(entry.files.keys() | found):
+        if name not in found:
+            raise _Damaged(f"{name} is missing")
+        if name not in entry.files:
+            raise _Damaged(f"{name} does not belong to it")
+        try:
+            digest = file_digest(folder / name)
+        except OSError as error:
+            raise _Damaged(f"{name} cannot be read ({error.strerror})") from error
+        if digest != entry.files[name]:
+            raise _Damaged(f"{name} does not match its sha256")
+    return entry
+
+
+def _entry_from(folder: Path, record: Mapping[str, Any]) -> Entry:
+    return Entry(folder, record["ingredients"], record["outputs"], record["files"], record["seconds"])
+
+
+@contextlib.contextmanager
+def _locked(file: Path, mode: int, on_wait: Callable[[], None]) -> Iterator[int]:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        try:
+            fcntl.flock(descriptor, mode | fcntl.LOCK_NB)
+        except BlockingIOError:
+            on_wait()
+            fcntl.flock(descriptor, mode)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def tree_bytes(folder: Path) -> int:
+    return sum(file.lstat().st_size for file in files_below(folder))
+
+
+def remove_tree(folder: Path) -> None:
+    """Delete a folder if it is there; somebody else may be deleting it too."""
+    shutil.rmtree(folder, ignore_errors=True)

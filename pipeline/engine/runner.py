@@ -1,0 +1,311 @@
+"""Walks the DAG: serves each node from the cache or has it executed, and can say beforehand which it will be.
+
+A node's key is known once its inputs are, because it is made of their content digests. So a step that runs again and
+yields the same bytes leaves everything after it cached. A step on real hardware gets a key of its own each time.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import graphlib
+import os
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from pipeline.config import Experiment, Project
+from pipeline.engine.cache import Cache, Entry
+from pipeline.engine.dag import Dag, Node
+from pipeline.engine.digest import value_digest
+from pipeline.engine.executor import Executor
+from pipeline.engine.history import History
+from pipeline.engine.ingredients import Ingredients, differences, extra_sources, ingredients_of
+from pipeline.engine.sources import SourceTree
+from pipeline.engine.tool_versions import required_package, required_program
+from pipeline.engine.worker import Job
+from pipeline.errors import StageError
+
+
+class Reporter(Protocol):
+    """Receives what happens; may be called from several threads."""
+
+    def message(self, text: str) -> None: ...
+    def started(self, node: Node, reason: str) -> None: ...
+    def progressed(self, node: Node, event: Mapping[str, Any]) -> None: ...
+    def finished(self, node: Node, status: str, seconds: float) -> None: ...
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which nodes may be executed: from a step on, only one step, and which even when cached."""
+
+    start: str | None = None
+    only: str | None = None
+    force: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What will happen to a node, and why."""
+
+    node: Node
+    status: Literal["cached", "run", "open"]  # open: depends on what a step before it yields
+    reason: str
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What happened to a node."""
+
+    node: Node
+    status: Literal["cached", "ran"]
+    seconds: float
+    entry: Entry
+
+
+@dataclass
+class Runner:
+    """One experiment, ready to be planned or run."""
+
+    project: Project
+    experiment: Experiment
+    dag: Dag
+    cache: Cache
+    selection: Selection
+    reporter: Reporter
+    executor: Executor
+    code: SourceTree = field(init=False)
+    history: History = field(init=False)
+
+    def __post_init__(self) -> None:
+        engine_root = Path(__file__).resolve().parent.parent.parent
+        self.code = SourceTree(tuple(dict.fromkeys((self.project.root.resolve(), engine_root))))
+        self.history = History(self.cache.root, self.experiment.run_name)
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """What this run visits: everything, or with `only` that step and what it needs."""
+        only = self.selection.only
+        if only is None:
+            return self.dag.nodes
+        wanted = {only} | self.dag.upstream_steps(only)
+        return tuple(node for node in self.dag.nodes if node.step in wanted)
+
+    def plan(self) -> list[Forecast]:
+        """The future of every node, without executing any."""
+        known: dict[Node, Entry] = {}
+        forecasts = []
+        for node in self.nodes:
+            waiting = [source for source in self.dag.sources(node) if source not in known]
+            if waiting:
+                first = min(waiting, key=self.nodes.index)
+                forecasts.append(Forecast(node, "open", f"after {first}"))
+                continue
+            ingredients = self._ingredients(node, known)
+            entry = None if self._always_runs(node) else self.cache.lookup(node.step, value_digest(ingredients))
+            if entry is None or node.step in self.selection.force:
+                forecasts.append(Forecast(node, "run", self.reason(node, ingredients)))
+            else:
+                known[node] = entry
+                forecasts.append(Forecast(node, "cached", ""))
+        return forecasts
+
+    def reason(self, node: Node, ingredients: Ingredients) -> str:
+        """Why a node has to run."""
+        if self._always_runs(node):
+            return "touches hardware"
+        if node.step in self.selection.force:
+            return "forced"
+        last = self.history.last(node)
+        changed = differences(last.ingredients, ingredients) if last else []
+        if not changed:
+            return "first run" if last is None else "not in the cache"
+        return changed[0] if len(changed) == 1 else f"{changed[0]} and {len(changed) - 1} more"
+
+    def explain(self, step: str) -> dict[Node, list[str]]:
+        """For each node of a step: the ingredients that changed since its last use, or that made it run then."""
+        known: dict[Node, Entry] = {}
+        answers: dict[Node, list[str]] = {}
+        for node in self.dag.nodes:
+            if any(source not in known for source in self.dag.sources(node)):
+                if node.step == step:
+                    first = next(
+                        source for source in self.dag.nodes if source in self.dag.sources(node) and source not in known
+                    )
+                    answers[node] = [f"{first} has to run first; ask: pipeline why {self.experiment.name} {first.step}"]
+                continue
+            ingredients = self._ingredients(node, known)
+            entry = self.cache.lookup(node.step, value_digest(ingredients))
+            if entry is not None:
+                known[node] = entry
+            if node.step == step:
+                answers[node] = self._answer(node, ingredients, entry)
+        return answers
+
+    def run(self, jobs: int) -> list[Outcome]:
+        """Bring every node up to date; the first error stops what has not begun and is raised."""
+        with self.cache.in_use():
+            self._check_needs()
+            return self._walk(jobs)
+
+    def _walk(self, jobs: int) -> list[Outcome]:
+        outcomes: dict[Node, Outcome] = {}
+        waiting = graphlib.TopologicalSorter({node: self.dag.sources(node) for node in self.nodes})
+        waiting.prepare()
+        failure: BaseException | None = None
+        running: dict[concurrent.futures.Future[Outcome], Node] = {}
+        with concurrent.futures.ThreadPoolExecutor(max_workers=jobs) as pool:
+            try:
+                while (waiting.is_active() and failure is None) or running:
+                    for node in waiting.get_ready() if failure is None else ():
+                        entries = {source: outcomes[source].entry for source in self.dag.sources(node)}
+                        running[pool.submit(self._bring_up_to_date, node, entries)] = node
+                    done, _ = concurrent.futures.wait(running, return_when=concurrent.futures.FIRST_COMPLETED)
+                    for future in done:
+                        node = running.pop(future)
+                        error = future.exception()
+                        if error is None:
+                            outcomes[node] = future.result()
+                            waiting.done(node)
+                        failure = failure or error
+            except BaseException:  # interrupted: the pool would wait for its threads, and they for their workers
+                self.executor.stop()
+                raise
+        if failure is not None:
+            raise failure
+        return [outcomes[node] for node in self.nodes]
+
+    def _check_needs(self) -> None:
+        """Miss a compiler or a board's files now, not after an hour of training."""
+        for node in self.nodes:
+            extra_sources(node, self.dag.stage(node).sources, self.code.roots)
+        for forecast in self.plan():
+            if forecast.status != "cached":
+                stage = self.dag.stage(forecast.node)
+                for package in stage.packages:
+                    required_package(package, str(forecast.node))
+                for program in stage.programs_for(forecast.node.target):
+                    required_program(program, str(forecast.node), self.project.programs)
+
+    def _bring_up_to_date(self, node: Node, sources: Mapping[Node, Entry]) -> Outcome:
+        ingredients = self._ingredients(node, sources)
+        if self._always_runs(node):
+            ingredients["run"] = uuid.uuid4().hex
+        key = value_digest(ingredients)
+        forced = node.step in self.selection.force
+        entry = None if forced else self.cache.lookup(node.step, key)
+        if entry is None:
+            self._refuse_outside_selection(node)
+            waits = f"{node}: another run is working on the same; waiting for it"
+            with self.cache.building(key, lambda: self.reporter.message(waits)) as lock:
+                entry = None if forced else self.cache.lookup(node.step, key, discard=True)
+                if entry is None:
+                    return self._execute(node, key, ingredients, sources, lock)
+        self.history.record(node, ingredients, "cached")
+        self._link(node, entry)
+        self.reporter.finished(node, "cached", 0.0)
+        return Outcome(node, "cached", 0.0, entry)
+
+    def _execute(
+        self, node: Node, key: str, ingredients: Ingredients, sources: Mapping[Node, Entry], lock: int
+    ) -> Outcome:
+        self.reporter.started(node, self.reason(node, ingredients))
+        begin = time.monotonic()
+        built = self.cache.fresh_folder(key)
+        outputs = self.executor.run(
+            str(node),
+            self._job(node, sources, built, self.cache.checkpoint_folder(key)),
+            lock=lock,
+            log=self.cache.root / "logs" / self.experiment.run_name / f"{node}.log",
+            on_event=lambda event: self.reporter.progressed(node, event),
+        )
+        seconds = time.monotonic() - begin
+        earlier = self.cache.lookup(node.step, key)
+        entry = self.cache.publish(
+            node.step, key, built, {"ingredients": ingredients, "outputs": outputs, "seconds": round(seconds, 3)}
+        )
+        if earlier is not None and earlier.files != entry.files:
+            differing = sorted(name for name, digest in entry.files.items() if earlier.files.get(name) != digest)
+            self.reporter.message(f"{node}: forced run gave other bytes than the cached one: {', '.join(differing)}")
+        self.history.record(node, ingredients, "ran")
+        self._link(node, entry)
+        self.reporter.finished(node, "ran", seconds)
+        return Outcome(node, "ran", seconds, entry)
+
+    def _job(self, node: Node, sources: Mapping[Node, Entry], out_dir: Path, checkpoint_dir: Path) -> Job:
+        stage = self.dag.stage(node)
+        artifacts: dict[str, Path | dict[str, Path] | None] = {}
+        for artifact, makers in self.dag.inputs[node].items():
+            if stage.artifacts[artifact]:
+                artifacts[artifact] = {
+                    maker.target.board: sources[maker].path(artifact) for maker in makers if maker.target
+                }
+            else:
+                artifacts[artifact] = sources[makers[0]].path(artifact) if makers else None
+        return Job(
+            root=self.project.root.resolve(),
+            module=self.dag.steps[node.step].module,
+            artifacts=artifacts,
+            sections={section: dict(self.experiment.raw[section]) for section in stage.sections},
+            experiment=self.experiment.name,
+            target=node.target,
+            out_dir=out_dir,
+            checkpoint_dir=checkpoint_dir,
+        )
+
+    def _ingredients(self, node: Node, entries: Mapping[Node, Entry]) -> Ingredients:
+        return ingredients_of(node, self.dag, self.experiment, self.code, entries)
+
+    def _always_runs(self, node: Node) -> bool:
+        on_hardware = node.target is not None and node.target.source == "hardware"
+        return self.dag.stage(node).touches_hardware and on_hardware
+
+    def _refuse_outside_selection(self, node: Node) -> None:
+        only, start = self.selection.only, self.selection.start
+        if only and node.step != only:
+            raise StageError(
+                f"{node}: not in the cache, needed by --only {only}; "
+                f"run it first: pipeline run {self.experiment.name} --only {node.step}"
+            )
+        if start and node.step in self.dag.upstream_steps(start):
+            raise StageError(f"{node}: not in the cache, needed by --from {start}; run without --from")
+
+    def _answer(self, node: Node, ingredients: Ingredients, entry: Entry | None) -> list[str]:
+        last = self.history.last(node)
+        changed = differences(last.ingredients, ingredients) if last else []
+        if changed:
+            return changed
+        if last is None:
+            return [
+                "never run here; everything is new" if entry is None else "cached by another experiment; never run here"
+            ]
+        if entry is None:
+            return ["the entry is no longer in the cache; nothing else changed"]
+        return differences(last.before, ingredients) if last.before else ["up to date; first run, everything was new"]
+
+    def _link(self, node: Node, entry: Entry) -> None:
+        """runs/<experiment>/<step>[-<board>] leads to the files of the newest run."""
+        name = f"{node.step}-{node.target.board}" if node.target else node.step
+        link = self.project.root / "runs" / self.experiment.run_name / name
+        _remove_leftovers(link)
+        if link.is_symlink() and Path(os.readlink(link)) == entry.folder:
+            return
+        link.parent.mkdir(parents=True, exist_ok=True)
+        fresh = link.with_name(f".{link.name}.{os.getpid()}")
+        fresh.unlink(missing_ok=True)
+        fresh.symlink_to(entry.folder)
+        os.replace(fresh, link)
+
+
+def _remove_leftovers(link: Path) -> None:
+    """New links that were not yet in place when their process was killed."""
+    for fresh in link.parent.glob(f".{link.name}.*"):
+        try:
+            os.kill(int(fresh.suffix[1:]), 0)
+        except (ProcessLookupError, ValueError, OverflowError):
+            fresh.unlink(missing_ok=True)
+        except PermissionError:
+            continue  # another user's, at work

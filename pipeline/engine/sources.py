@@ -1,0 +1,99 @@
+"""Which of our modules a step is made of, found without running them.
+
+A step's code is read as text, from its `stage.py` through every import of a module that lies below one of the given
+roots, also imports inside functions. So a step that trains a network is keyed without importing torch. A line that only
+looks like an import (in a docstring) may add a module of ours to the key, never leave one out.
+Modules that are loaded by a name computed at run time are not seen; a step names those in `sources`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pipeline.engine.digest import file_digest
+from pipeline.errors import ConfigError
+
+# Statements on a line of their own: syntax trees would say the same and take most of the time of a cached run.
+_IMPORT = re.compile(r"^[ \t]*(?:from[ \t]+([.\w]+)[ \t]+import[ \t]+(\([^)]*\)|[^\n]*)|import[ \t]+([^\n]+))", re.M)
+
+
+@dataclass
+class SourceTree:
+    """Our modules below `roots`; what was parsed once is remembered."""
+
+    roots: tuple[Path, ...]
+    _files: dict[str, Path | None] = field(default_factory=dict)
+    _imports: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    _digests: dict[str, str] = field(default_factory=dict)
+
+    def file_of(self, module: str) -> Path | None:
+        """The file of a module of ours; None for everybody else's."""
+        if module not in self._files:
+            parent = module.rpartition(".")[0]
+            self._files[module] = None if parent and self.file_of(parent) is None else self._find(module)
+        return self._files[module]
+
+    def _find(self, module: str) -> Path | None:
+        # Plain strings: some thousand candidates are tried in every cached run, and Path would take half of its time.
+        relative = module.replace(".", "/")
+        for root in self.roots:
+            for candidate in (f"{root}/{relative}.py", f"{root}/{relative}/__init__.py"):
+                if os.path.isfile(candidate):
+                    return Path(candidate)
+        return None
+
+    def digests(self, module: str) -> dict[str, str]:
+        """Digest of each module of ours that `module` reaches through imports, itself included."""
+        if self.file_of(module) is None:
+            raise ConfigError(f"{module}: no such module beside pipeline.yaml, needed as a step; check 'steps'")
+        pending, reached = [module], set[str]()
+        while pending:
+            name = pending.pop()
+            if name not in reached:
+                reached.add(name)
+                pending.extend(self._imports_of(name))
+        return {name: self._digest_of(name) for name in sorted(reached)}
+
+    def _digest_of(self, module: str) -> str:
+        if module not in self._digests:
+            file = self.file_of(module)
+            assert file is not None
+            self._digests[module] = file_digest(file)
+        return self._digests[module]
+
+    def _imports_of(self, module: str) -> tuple[str, ...]:
+        if module not in self._imports:
+            file = self.file_of(module)
+            assert file is not None
+            package = module if file.name == "__init__.py" else module.rpartition(".")[0]
+            imported = set(_imported_names(file.read_text(), package))
+            ours = {name for name in imported if self.file_of(name.partition(".")[0]) is not None}
+            names = set(_with_packages(ours))
+            self._imports[module] = tuple(sorted(name for name in names if self.file_of(name) is not None))
+        return self._imports[module]
+
+
+def _imported_names(text: str, package: str) -> Iterator[str]:
+    for base, names, plain in _IMPORT.findall(text):
+        if plain:
+            yield from (part.split()[0] for part in plain.split(",") if part.split())
+            continue
+        level = len(base) - len(base.lstrip("."))
+        above = package.split(".")[: len(package.split(".")) - level + 1] if level else []
+        module = ".".join([*above, base.lstrip(".")]).strip(".")
+        yield module
+        for part in names.strip("()").split(","):
+            words = part.partition("#")[0].split()
+            if words:
+                yield f"{module}.{words[0]}"
+
+
+def _with_packages(names: Iterable[str]) -> Iterator[str]:
+    """`a.b.c` also runs `a` and `a.b`."""
+    for name in names:
+        parts = name.split(".")
+        yield from (".".join(parts[: end + 1]) for end in range(len(parts)))

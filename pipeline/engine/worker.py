@@ -1,0 +1,132 @@
+"""The process that executes one step: `python -m pipeline.engine.worker EVENTS_FD`, the job as one JSON line on stdin.
+
+It answers with JSON lines on EVENTS_FD: progress, then the outputs or one error. Whatever a library prints goes to the
+step's log. When stdin closes, the engine is gone and the worker ends at once: nothing works on behind a dead run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import importlib
+import json
+import os
+import shutil
+import sys
+import threading
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, BinaryIO, TextIO
+
+from pydantic import BaseModel, ConfigDict
+
+from pipeline.errors import DiskFull, HardwareError, PipelineError
+from pipeline.stage import Checkpoint, Progress, Stage, Target
+
+_NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
+_FULL_BELOW_BYTES = 1 << 20
+
+
+class Job(BaseModel):
+    """Everything a worker has to know, as plain values."""
+
+    model_config = ConfigDict(frozen=True)
+
+    root: Path  # project folder: where the modules are imported from
+    module: str
+    artifacts: dict[str, Path | dict[str, Path] | None]
+    sections: dict[str, dict[str, Any]]
+    experiment: str
+    target: Target | None
+    out_dir: Path
+    checkpoint_dir: Path
+
+
+class _EventProgress:
+    """`Progress` as events; the engine draws them."""
+
+    def __init__(self, events: TextIO) -> None:
+        self._events = events
+
+    def start(self, total: int, unit: str) -> None:
+        send(self._events, {"event": "start", "total": total, "unit": unit})
+
+    def advance(self, count: int = 1, note: str = "") -> None:
+        send(self._events, {"event": "advance", "count": count, "note": note})
+
+
+def send(events: TextIO, event: Mapping[str, Any]) -> None:
+    events.write(json.dumps(event) + "\n")
+    events.flush()
+
+
+def call(job: Job, progress: Progress) -> dict[str, str]:
+    """Run the step; returns artifact -> path relative to out_dir."""
+    declared: Stage = importlib.import_module(job.module).run
+    keywords: dict[str, Any] = {
+        "config" if section == declared.name else section: model.model_validate(job.sections[section])
+        for section, model in declared.sections.items()
+    }
+    offered = {
+        "out_dir": job.out_dir,
+        "board": job.target.board if job.target else None,
+        "target": job.target,
+        "experiment": job.experiment,
+        "progress": progress,
+        "checkpoint": Checkpoint(job.checkpoint_dir),
+    }
+    keywords.update({name: offered[name] for name in declared.handed_in})
+    result = declared.function(**job.artifacts, **keywords)
+    outputs = {field.name: getattr(result, field.name) for field in dataclasses.fields(result)}
+    for artifact, path in outputs.items():
+        assert path.exists(), f"{declared.name}: promised {artifact} at {path} and did not write it"
+    return {artifact: path.relative_to(job.out_dir).as_posix() for artifact, path in outputs.items()}
+
+
+def _explained(error: Exception, job: Job) -> dict[str, Any]:
+    """An error as an event; a full disk is recognised however a library words it."""
+    full = isinstance(error, OSError) and error.errno in _NO_SPACE
+    if not isinstance(error, PipelineError) and (full or shutil.disk_usage(job.out_dir).free < _FULL_BELOW_BYTES):
+        error = DiskFull(getattr(error, "filename", None) or str(job.out_dir))
+    if isinstance(error, PipelineError):
+        told = {"event": "error", "message": str(error), "exit_code": error.exit_code, "trace": None}
+        return {**told, "infrastructure": isinstance(error, HardwareError)}
+    text = "".join(traceback.format_exception(error))
+    return {"event": "error", "message": f"{type(error).__name__}: {error}", "exit_code": 1, "trace": text}
+
+
+def _end_with_engine(control: BinaryIO) -> None:
+    control.read()
+    os._exit(1)
+
+
+def _taken_stdin() -> BinaryIO:
+    """Our stdin under a private descriptor, so that no program a step starts can read from it."""
+    control = os.fdopen(os.dup(0), "rb")
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    return control
+
+
+def main() -> None:
+    events = os.fdopen(int(sys.argv[1]), "w")
+    control = _taken_stdin()
+    job = Job.model_validate_json(control.readline())
+    threading.Thread(target=_end_with_engine, args=(control,), daemon=True).start()
+    sys.path.insert(0, str(job.root))
+    try:
+        outputs = call(job, _EventProgress(events))
+    except Exception as error:  # noqa: BLE001 - the engine shows it; a worker has nobody else to tell
+        send(events, _explained(error, job))
+    else:
+        send(events, {"event": "done", "outputs": outputs})
+    # Libraries with threads of their own may crash or hang in their clean-up; the work is done and reported.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

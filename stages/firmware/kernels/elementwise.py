@@ -1,0 +1,151 @@
+"""Operators that look at one element at a time as calls of portable kernels: ADD, MUL, and all functions of one int8.
+
+A function of one int8 has 256 values, computed here with the reference's arithmetic; the device looks them up.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from pipeline.errors import StageError
+from stages.firmware.kernels.c_text import c_array, c_struct
+from stages.firmware.kernels.calls import KernelCall
+from stages.firmware.kernels.parameters import PARAMETER_BYTES, multiplier_for, output_range, scale_of, zero_point_of
+from stages.graph.arithmetic.fixed_point import Multiplier
+from stages.graph.arithmetic.int8_pointwise import KERNELS
+from stages.graph.graph import ActivationOptions, Graph, Op
+
+ADD_HEADROOM_BITS = 20
+_BROADCAST_AXES = 4  # of boards/firmware/kernels/inner/broadcast.h
+EVERY_INT8 = np.arange(256, dtype=np.uint8).view(np.int8)  # in the order of their bytes
+
+
+def lookup_call(graph: Graph, op: Op, name: str) -> KernelCall:
+    """RELU, RELU6, LOGISTIC, HARD_SWISH, QUANTIZE between int8 grids."""
+    table = KERNELS[op.kind](graph, op, EVERY_INT8)
+    return KernelCall(
+        kernel="lookup",
+        call=f"lookup({name}_table, {{0}}, {graph.tensors[op.outputs[0]].elements}, {{1}});",
+        constants=c_array("int8_t", f"{name}_table", table, f"{op.kind} by the byte of the input"),
+        constant_bytes=table.size,
+        header="kernels/lookup.h",
+        activations=(op.inputs[0], op.outputs[0]),
+    )
+
+
+def add_call(graph: Graph, op: Op, name: str) -> KernelCall:
+    assert isinstance(op.options, ActivationOptions)
+    operands, result = [graph.tensors[i] for i in op.inputs], graph.tensors[op.outputs[0]]
+    lifts, to_output = add_multipliers(graph, op)
+    params = {
+        "operands": [
+            {"zero_point": zero_point_of(tensor), "multiplier": lift.mantissa, "right": -lift.shift}
+            for tensor, lift in zip(operands, lifts, strict=True)
+        ],
+        **_scaling(to_output),
+        "range": output_range(result, op.options.activation),
+        "broadcast": _broadcast(graph, op),
+    }
+    return elementwise_call(
+        graph, op, name, kernel="add", header="kernels/add.h", constants=c_struct("add", name, params)
+    )
+
+
+def mul_call(graph: Graph, op: Op, name: str) -> KernelCall:
+    assert isinstance(op.options, ActivationOptions)
+    operands, result = [graph.tensors[i] for i in op.inputs], graph.tensors[op.outputs[0]]
+    factor = scale_of(operands[0]) * scale_of(operands[1]) / scale_of(result)
+    params = {
+        "zero_points": [zero_point_of(tensor) for tensor in operands],
+        **_scaling(multiplier_for(factor, op)),
+        "range": output_range(result, op.options.activation),
+        "broadcast": _broadcast(graph, op),
+    }
+    return elementwise_call(
+        graph, op, name, kernel="mul", header="kernels/mul.h", constants=c_struct("mul", name, params)
+    )
+
+
+def elementwise_call(
+    graph: Graph, op: Op, name: str, *, kernel: str, header: str, constants: str, scratch: bool = False
+) -> KernelCall:
+    """kernel(&parameters, first, second, [scratch,] output), where an operand may be a constant."""
+    places, arrays, stored = operand_places(graph, op, name)
+    places += [f"scratch.{name}"] if scratch else []
+    return KernelCall(
+        kernel=kernel,
+        call=f"{kernel}(&{name}, {', '.join(places)}, {{{len(stored_activations(graph, op))}}});",
+        constants=arrays + constants,
+        constant_bytes=stored + PARAMETER_BYTES,
+        header=header,
+        activations=(*stored_activations(graph, op), op.outputs[0]),
+    )
+
+
+def stored_activations(graph: Graph, op: Op) -> tuple[int, ...]:
+    """The operands that are computed, in order."""
+    return tuple(graph.activations_of(op))
+
+
+def operand_places(graph: Graph, op: Op, name: str) -> tuple[list[str], str, int]:
+    """Each operand in a call, the arrays of those that are constants, and the bytes of these."""
+    places, arrays, stored, activations = [], "", 0, 0
+    for number, index in enumerate(op.inputs):
+        data = graph.tensors[index].data
+        if data is None:
+            places.append(f"{{{activations}}}")
+            activations += 1
+            continue
+        places.append(f"{name}_operand_{number}")
+        arrays += c_array("int8_t", places[-1], data, f"operand {number}, a constant")
+        stored += data.size
+    return places, arrays, stored
+
+
+def add_multipliers(graph: Graph, op: Op) -> tuple[list[Multiplier], Multiplier]:
+    """Of each operand to the common scale, and from there to the output's."""
+    scales = [scale_of(graph.tensors[i]) for i in op.inputs]
+    twice_largest = 2 * max(scales)
+    result = scale_of(graph.tensors[op.outputs[0]])
+    to_output = multiplier_for(twice_largest / ((1 << ADD_HEADROOM_BITS) * result), op)
+    return [multiplier_for(scale / twice_largest, op) for scale in scales], to_output
+
+
+def _scaling(factor: Multiplier) -> dict[str, int]:
+    return {"multiplier": factor.mantissa, "left": max(0, factor.shift), "right": max(0, -factor.shift)}
+
+
+def _broadcast(graph: Graph, op: Op) -> dict[str, object]:
+    """Members of struct broadcast: neighbouring axes along which both operands do the same become one."""
+    result = graph.tensors[op.outputs[0]].shape
+    shapes = [_aligned(graph.tensors[index].shape, len(result)) for index in op.inputs]
+    axes: list[tuple[int, tuple[bool, ...]]] = []  # size, and which operands run along it
+    for size, *sides in zip(result, *shapes, strict=True):
+        runs = tuple(side != 1 for side in sides)
+        if size == 1:
+            continue
+        if axes and axes[-1][1] == runs:
+            axes[-1] = (axes[-1][0] * size, runs)
+        else:
+            axes.append((size, runs))
+    if len(axes) > _BROADCAST_AXES:
+        raise StageError(
+            f"firmware: {op.kind} ({op.name}) of {' and '.join(map(str, shapes))} repeats them along too many axes, "
+            f"needed at most {_BROADCAST_AXES} after joining neighbours"
+        )
+    axes = [(1, (False, False))] * (_BROADCAST_AXES - len(axes)) + axes
+    steps = [
+        [
+            math.prod(size for size, runs in axes[at + 1 :] if runs[operand]) if own[operand] else 0
+            for at, (_, own) in enumerate(axes)
+        ]
+        for operand in (0, 1)
+    ]
+    return {"sizes": [size for size, _ in axes], "steps": steps}
+
+
+def _aligned(shape: Sequence[int], rank: int) -> tuple[int, ...]:
+    return (1,) * (rank - len(shape)) + tuple(shape)

@@ -1,0 +1,129 @@
+"""A chain of ops (stages/graph/memory/fusion.py) as one call: a generated C function in which their kernels take turns.
+
+Each kernel runs on a copy of its parameters that says how many rows to make. The arithmetic of the schedule stands in
+the function as numbers; it is that of `fusion.Chain.steps`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from stages.firmware.kernels.calls import KernelCall
+from stages.graph.graph import Graph
+from stages.graph.memory.fusion import Chain, RowPass
+
+# The structure of each kernel that can make some of its rows; those that have a window find it under this name.
+_WINDOWED = {
+    "fast_conv_2d": "fast_conv_2d",
+    "small_conv_2d": "small_conv_2d",
+    "fast_depthwise": "fast_depthwise",
+    "conv_2d": "conv_2d",
+    "depthwise_conv_2d": "depthwise_conv_2d",
+    "average_pool_2d": "pool_2d",
+    "max_pool_2d": "pool_2d",
+}
+_PRODUCTS = ("fast_matrix", "small_matrix")  # find their number of pixels in their structure
+_MATRIX = "matrix_multiply"  # is told the number of pixels in its call
+REFILLED = "fast_add_filled"  # makes tables whenever it is called; in a chain, `add` takes its place
+
+
+def can_take_turns(graph: Graph, number: int, call: KernelCall) -> bool:
+    """Whether an op's kernel can make a few rows of its output; fast products take no pixel alone after others."""
+    if call.kernel in _PRODUCTS:
+        shape = graph.tensors[graph.ops[number].outputs[0]].shape
+        return len(shape) == 4 and shape[2] > 1
+    return call.kernel in (*_WINDOWED, _MATRIX, "fast_add", "add", REFILLED)
+
+
+def fused_call(graph: Graph, chain: Chain, parts: Sequence[KernelCall]) -> KernelCall:
+    """`graph` is the one of which the chain is a part, `parts` are the calls of its ops."""
+    between = [graph.ops[number].outputs[0] for number in chain.ops[:-1]]
+    outside = dict.fromkeys(t for call in parts for t in call.activations[:-1] if t not in between)
+    activations = (*outside, *between, parts[-1].activations[-1])
+    name = f"fused_{chain.ops[0]}"
+    return KernelCall(
+        kernel=f"fused {'+'.join(call.kernel for call in parts)}",
+        call=f"{name}({', '.join(f'{{{place}}}' for place in range(len(activations)))});",
+        constants="".join(call.constants for call in parts),
+        constant_bytes=sum(call.constant_bytes for call in parts),
+        header="kernels/band.h",
+        scratch="\n    ".join(call.scratch for call in parts if call.scratch),
+        scratch_bytes=max(call.scratch_bytes for call in parts),
+        activations=activations,
+        assembly=tuple(dict(function for call in parts for function in call.assembly).items()),
+        function="\n".join(_function(graph, chain, parts, name, activations)),
+        parts=tuple(parts),
+    )
+
+
+def _function(
+    graph: Graph, chain: Chain, parts: Sequence[KernelCall], name: str, activations: Sequence[int]
+) -> Iterator[str]:
+    """Tensor t is in `band_t`, the copy of the parameters of op n in `part_n`."""
+    rows = dict(zip((call.activations[-1] for call in parts), (each.rows for each in chain.passes), strict=True))
+    last = parts[-1].activations[-1]
+    yield f"static __attribute__((noinline)) void {name}({', '.join(f'int8_t *tensor_{t}' for t in activations)})"
+    yield "{"
+    for number, call in zip(chain.ops, parts, strict=True):
+        if call.kernel != _MATRIX:
+            yield f"    struct {_WINDOWED.get(call.kernel, call.kernel)} part_{number} = op_{number};"
+    for tensor in activations:
+        _, height, width, channels = graph.tensors[tensor].shape
+        end = "" if tensor in rows else f", .end = {height}"
+        yield f"    struct band band_{tensor} = {{.rows = tensor_{tensor}, .row_bytes = {width * channels}{end}}};"
+    yield f"    while (band_{last}.end < {rows[last]}) {{"
+    yield f"        const int32_t end_{last} = band_least(band_{last}.end + {chain.band}, {rows[last]});"
+    for call, behind, each in reversed(list(zip(parts[:-1], parts[1:], chain.passes[1:], strict=True))):
+        tensor, end = call.activations[-1], f"end_{behind.activations[-1]}"
+        yield f"        const int32_t end_{tensor} = {_needed(each, end)};"
+    for position, (number, call) in enumerate(zip(chain.ops, parts, strict=True)):
+        tensor = call.activations[-1]
+        if tensor != last:
+            after = f"band_{parts[position + 1].activations[-1]}.end"
+            yield f"        band_keep(&band_{tensor}, {_lowest(chain.passes[position + 1], after)});"
+        yield f"        if (band_{tensor}.end < end_{tensor}) {{"
+        yield from (f"            {line}" for line in _turn(graph, number, call))
+        yield f"            band_{tensor}.end = end_{tensor};"
+        yield "        }"
+    yield "    }"
+    yield "}"
+    yield ""
+
+
+def _needed(each: RowPass, end: str) -> str:
+    if (each.stride, each.reach, each.top) == (1, 1, 0):
+        return end
+    return f"band_least({_linear(end, each.stride, each.reach - each.top - each.stride)}, {each.lines})"
+
+
+def _lowest(each: RowPass, row: str) -> str:
+    return _linear(row, each.stride, -each.top)
+
+
+def _linear(value: str, factor: int, addend: int) -> str:
+    product = value if factor == 1 else f"{value} * {factor}"
+    return product if addend == 0 else f"{product} {'-' if addend < 0 else '+'} {abs(addend)}"
+
+
+def _turn(graph: Graph, number: int, call: KernelCall) -> Iterator[str]:
+    """One kernel, on the rows of its output that are wanted and not yet there."""
+    *sources, result = call.activations
+    _, _, width, channels = graph.tensors[result].shape
+    rows = f"(end_{result} - band_{result}.end)"
+    text = call.call.replace(f"&op_{number},", f"&part_{number},")
+    if call.kernel in _WINDOWED:
+        window = f"&part_{number}.window, &op_{number}.window, &band_{sources[0]}, &band_{result}, end_{result}"
+        yield f"band_window({window});"
+        starts = [f"band_{sources[0]}.rows"]
+    else:
+        starts = [f"band_row(&band_{source}, band_{result}.end)" for source in sources]
+    if call.kernel in _PRODUCTS:
+        yield f"part_{number}.pixels = {rows} * {width};"
+    elif call.kernel == _MATRIX:
+        text = re.sub(r"\{0\}, \d+,", f"{{0}}, {rows} * {width},", call.call)
+    elif call.kernel == "fast_add":
+        yield f"part_{number}.elements = {rows} * {width * channels};"
+    elif call.kernel == "add":  # neighbouring axes are one
+        yield f"part_{number}.broadcast.sizes[BROADCAST_AXES - 1] = {rows} * {width * channels};"
+    yield text.format(*starts, f"band_row(&band_{result}, band_{result}.end)")

@@ -1,0 +1,204 @@
+"""Run an int8 Graph in numpy, operator by operator, with the very bits of TensorFlow Lite Micro's reference kernels.
+
+The oracle of the firmware's kernels and the engine of int8 accuracy: every intermediate can be had, for many inputs at
+once. Sums of products are taken in float32, exact while every partial sum stays below 2^24; longer ones are cut.
+Refuses operators without an int8 kernel here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from pipeline.errors import StageError
+from stages.graph.arithmetic import fixed_point as fp
+from stages.graph.arithmetic import int8_pointwise
+from stages.graph.arithmetic.int8_pointwise import activation_range, clamped, scale_of, zero_point_of
+from stages.graph.checks.op_check import padding_before, windows
+from stages.graph.graph import ConcatOptions, ConvOptions, Graph, Op, PoolOptions, Tensor
+
+__all__ = ["activation_range", "run_graph"]
+
+# |x - zero point| <= 255 and |w| <= 128: this many products cannot reach 2^24.
+_EXACT_PRODUCTS = 2**24 // (255 * 128)
+_BATCH = 16  # inputs at a time: intermediates stay within the cache
+
+
+def run_graph(graph: Graph, inputs: np.ndarray, keep_all: bool = True) -> dict[int, np.ndarray]:
+    """Every computed tensor (or the outputs only) for `inputs` (N, H, W, C); the first axis is N everywhere."""
+    wanted = {index for op in graph.ops for index in op.outputs} if keep_all else set(graph.outputs)
+    found: dict[int, list[np.ndarray]] = {index: [] for index in wanted}
+    for start in range(0, len(inputs), _BATCH):
+        values = _run_batch(graph, inputs[start : start + _BATCH])
+        for index in wanted:
+            found[index].append(values[index])
+    return {index: np.concatenate(parts) for index, parts in found.items()}
+
+
+def _run_batch(graph: Graph, inputs: np.ndarray) -> dict[int, np.ndarray]:
+    if len(graph.inputs) != 1:
+        raise StageError(f"the network has {len(graph.inputs)} inputs, needed 1")
+    source = graph.tensors[graph.inputs[0]]
+    if inputs.dtype != source.dtype or inputs.shape[1:] != source.shape[1:]:
+        needed = f"{source.dtype} of shape (N, *{source.shape[1:]})"
+        raise StageError(f"inputs are {inputs.dtype} of shape {inputs.shape}, needed {needed}")
+    values = {graph.inputs[0]: inputs}
+    for op in graph.ops:
+        _check(graph, op)
+        operands = [_operand(graph, index, values) for index in op.inputs]
+        values[op.outputs[0]] = _KERNELS[op.kind](graph, op, *operands)
+    return values
+
+
+def _check(graph: Graph, op: Op) -> None:
+    result = graph.tensors[op.outputs[0]]
+    if op.kind not in _KERNELS or result.dtype != ("float32" if op.kind == "DEQUANTIZE" else "int8"):
+        kinds = ", ".join(_KERNELS)
+        found = f"{op.kind} of {result.dtype}"
+        raise StageError(f"{op.name}: {found} has no reference kernel, needed int8 and one of {kinds}")
+    if result.shape[:1] != (1,):
+        raise StageError(f"{op.kind} {op.name}: output of shape {result.shape}, needed a first axis of 1, the sample")
+
+
+def _operand(graph: Graph, index: int, values: dict[int, np.ndarray]) -> np.ndarray | None:
+    if index < 0:
+        return None
+    constant = graph.tensors[index].data
+    return values[index] if constant is None else constant
+
+
+def _convolution(
+    graph: Graph, op: Op, x: np.ndarray, weights: np.ndarray, bias: np.ndarray | None = None
+) -> np.ndarray:
+    assert isinstance(op.options, ConvOptions)
+    taps = _windows(_centred(graph, op, x), weights.shape[1:3], op.options, op.options.dilation, 0.0)
+    # (N, H', W', C, kh, kw) -> rows of kh * kw * C, in the order of the filter's OHWI
+    rows = taps.transpose(0, 1, 2, 4, 5, 3).reshape(-1, math.prod(weights.shape[1:]))
+    sums = _exact_product(rows, weights.reshape(weights.shape[0], -1))
+    return _requantised(graph, op, sums, bias).reshape(*taps.shape[:3], weights.shape[0])
+
+
+def _depthwise(graph: Graph, op: Op, x: np.ndarray, weights: np.ndarray, bias: np.ndarray | None = None) -> np.ndarray:
+    assert isinstance(op.options, ConvOptions)
+    repeated = np.repeat(_centred(graph, op, x), op.options.depth_multiplier, axis=3)
+    taps = _windows(repeated, weights.shape[1:3], op.options, op.options.dilation, 0.0)
+    sums = np.zeros(taps.shape[:4], np.int64 if math.prod(weights.shape[1:3]) > _EXACT_PRODUCTS else np.float32)
+    for row, column in np.ndindex(weights.shape[1:3]):
+        sums += (taps[..., row, column] * weights[0, row, column].astype(np.float32)).astype(sums.dtype)
+    return _requantised(graph, op, sums.astype(np.int64), bias)
+
+
+def _fully_connected(
+    graph: Graph, op: Op, x: np.ndarray, weights: np.ndarray, bias: np.ndarray | None = None
+) -> np.ndarray:
+    rows = _centred(graph, op, x).reshape(-1, weights.shape[1])
+    result = _requantised(graph, op, _exact_product(rows, weights), bias)
+    return result.reshape(len(x), *graph.tensors[op.outputs[0]].shape[1:])
+
+
+def _centred(graph: Graph, op: Op, x: np.ndarray) -> np.ndarray:
+    """The input minus its zero point, in float32."""
+    return x.astype(np.float32) - np.float32(zero_point_of(graph.tensors[op.inputs[0]]))
+
+
+def _exact_product(rows: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """rows @ weights.T, exactly, from float32 pieces short enough to be exact each."""
+    columns = weights.T.astype(np.float32)
+    total = np.zeros((rows.shape[0], columns.shape[1]), np.int64)
+    for start in range(0, rows.shape[1], _EXACT_PRODUCTS):
+        end = start + _EXACT_PRODUCTS
+        total += (rows[:, start:end] @ columns[start:end]).astype(np.int64)
+    return total
+
+
+def _windows(
+    x: np.ndarray, kernel: tuple[int, ...], options: ConvOptions | PoolOptions, dilation: tuple[int, int], fill: float
+) -> np.ndarray:
+    """A view (N, H', W', C, kh, kw) of what the sliding window sees; outside the map it sees `fill`."""
+    pads = []
+    for size, side, stride, spread in zip(x.shape[1:3], kernel, options.stride, dilation, strict=True):
+        before = padding_before(size, side, stride, spread, options.padding)
+        reach = (windows(size, side, stride, spread, options.padding) - 1) * stride + (side - 1) * spread + 1
+        pads.append((before, max(0, reach - size - before)))
+    padded = np.pad(x, ((0, 0), *pads, (0, 0)), constant_values=fill) if any(map(any, pads)) else x
+    spans = tuple((side - 1) * spread + 1 for side, spread in zip(kernel, dilation, strict=True))
+    view = np.lib.stride_tricks.sliding_window_view(padded, spans, axis=(1, 2))
+    return view[:, :: options.stride[0], :: options.stride[1], :, :: dilation[0], :: dilation[1]]
+
+
+def _requantised(graph: Graph, op: Op, sums: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
+    source, weights, result = (graph.tensors[index] for index in (op.inputs[0], op.inputs[1], op.outputs[0]))
+    if bias is not None:
+        sums = sums + bias.reshape(-1)
+    factors = [fp.quantised_multiplier(factor) for factor in rescaling_factors(source, weights, result)]
+    mantissa = np.array([factor.mantissa for factor in factors], np.int64)
+    shift = np.array([factor.shift for factor in factors], np.int64)
+    return clamped(fp.rescale(sums, mantissa, shift) + zero_point_of(result), result, op)
+
+
+def rescaling_factors(source: Tensor, weights: Tensor, result: Tensor) -> Iterator[float]:
+    """s_in * s_w / s_out, one or one per output channel; single-precision scales, double-precision product."""
+    assert weights.quantisation
+    for scale in weights.quantisation.scale:
+        yield scale_of(source) * float(np.float32(scale)) / scale_of(result)
+
+
+def _average_pool(graph: Graph, op: Op, x: np.ndarray) -> np.ndarray:
+    assert isinstance(op.options, PoolOptions)
+    sums = _windows(x.astype(np.int32), op.options.filter, op.options, (1, 1), 0).sum(axis=(4, 5), dtype=np.int64)
+    inside = np.ones((1, *x.shape[1:3], 1), np.int64)
+    counts = _windows(inside, op.options.filter, op.options, (1, 1), 0).sum(axis=(4, 5))
+    # Halves away from zero; C divides towards zero.
+    means = np.where(sums > 0, (sums + counts // 2) // counts, -((-sums + counts // 2) // counts))
+    return clamped(means, graph.tensors[op.outputs[0]], op)
+
+
+def _max_pool(graph: Graph, op: Op, x: np.ndarray) -> np.ndarray:
+    assert isinstance(op.options, PoolOptions)
+    largest = _windows(x.astype(np.int32), op.options.filter, op.options, (1, 1), -128).max(axis=(4, 5))
+    return clamped(largest, graph.tensors[op.outputs[0]], op)
+
+
+def _reshape(graph: Graph, op: Op, x: np.ndarray, _shape: np.ndarray | None = None) -> np.ndarray:
+    return x.reshape(len(x), *graph.tensors[op.outputs[0]].shape[1:])
+
+
+def _pad(graph: Graph, op: Op, x: np.ndarray, paddings: np.ndarray) -> np.ndarray:
+    return np.pad(x, [tuple(pair) for pair in paddings], constant_values=zero_point_of(graph.tensors[op.outputs[0]]))
+
+
+def _concatenate(graph: Graph, op: Op, *parts: np.ndarray) -> np.ndarray:
+    assert isinstance(op.options, ConcatOptions)
+    samples = max(len(part) for part in parts)
+    # A constant part is the same for every sample.
+    spread = [np.broadcast_to(part, (samples, *part.shape[1:])) for part in parts]
+    return np.concatenate(spread, axis=op.options.axis % len(graph.tensors[op.outputs[0]].shape))
+
+
+def _mean(graph: Graph, op: Op, x: np.ndarray, axes: np.ndarray) -> np.ndarray:
+    source, result = graph.tensors[op.inputs[0]], graph.tensors[op.outputs[0]]
+    over = tuple({int(axis) % len(source.shape) for axis in axes.flat})
+    sums = x.sum(axis=over, dtype=np.int64).reshape(len(x), *result.shape[1:])
+    count = math.prod(source.shape[axis] for axis in over)
+    # The runtime folds 1 / count into the multiplier, which it keeps at 31 bits as far as the shift allows.
+    multiplier = fp.quantised_multiplier(scale_of(source) / scale_of(result))
+    bits = min(count.bit_length() - 1, 32, 31 + multiplier.shift)
+    mantissa = (multiplier.mantissa << bits) // count
+    means = fp.rescale(sums - zero_point_of(source) * count, mantissa, multiplier.shift - bits)
+    return np.clip(means + zero_point_of(result), -128, 127).astype(np.int8)
+
+
+_KERNELS: dict[str, Callable[..., np.ndarray]] = {
+    "CONV_2D": _convolution,
+    "DEPTHWISE_CONV_2D": _depthwise,
+    "FULLY_CONNECTED": _fully_connected,
+    "AVERAGE_POOL_2D": _average_pool,
+    "MAX_POOL_2D": _max_pool,
+    "MEAN": _mean,
+    "RESHAPE": _reshape,
+    "PAD": _pad,
+    "CONCATENATION": _concatenate,
+    **int8_pointwise.KERNELS,
+}

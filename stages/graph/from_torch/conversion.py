@@ -1,0 +1,86 @@
+"""A torch network as a Graph: TensorFlow Lite's ops, NHWC, batch normalisation folded, activations fused.
+
+The network is traced with torch.fx. Understood are Conv2d (plain and depthwise, dilated too) and Linear, each with an
+optional BatchNorm behind it; ReLU, ReLU6, Hardswish, SiLU and Sigmoid; zero padding; average and max pooling, the mean
+over the map; addition, multiplication and concatenation; flattening, also by view and reshape. Anything else is refused
+with a StageError that names the layer's path. `torch_layers` says what each layer becomes.
+
+Folding uses the running statistics, as in eval mode, whatever mode the network is in:
+w' = w * gamma / sqrt(var + eps), b' = beta + (b - mean) * gamma / sqrt(var + eps).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx, nn
+from torch.fx.passes.shape_prop import ShapeProp
+
+from pipeline.errors import StageError
+from stages.graph.from_torch.builder import TracedLayer
+from stages.graph.from_torch.layers import HANDLERS
+from stages.graph.from_torch.walk import Walk
+from stages.graph.graph import Graph
+
+
+@dataclass(frozen=True)
+class TorchTrace:
+    """The graph, and how it hangs together with the network it was made from (whose modules `module` shares)."""
+
+    graph: Graph
+    layers: tuple[TracedLayer, ...]
+    module: fx.GraphModule
+
+
+def graph_from_torch(net: nn.Module, input_shape_hwc: tuple[int, int, int], *, softmax: bool = True) -> Graph:
+    """The network as a Graph of float32 tensors; `softmax` appends a SOFTMAX to the logits."""
+    return trace(net, input_shape_hwc, softmax=softmax).graph
+
+
+def trace(net: nn.Module, input_shape_hwc: tuple[int, int, int], *, softmax: bool = True) -> TorchTrace:
+    """The network as a Graph, together with the modules that each op came from."""
+    height, width, channels = input_shape_hwc
+    modes = {name: module.training for name, module in net.named_modules()}
+    dtype = next((parameter.dtype for parameter in net.parameters()), torch.float32)
+    x = torch.linspace(-1, 1, channels * height * width, dtype=dtype).reshape(1, channels, height, width)
+    try:
+        # In eval mode: a functional dropout keeps what it is now, and the shape pass leaves the statistics alone.
+        module = fx.symbolic_trace(net.eval())
+        with torch.no_grad():
+            expected, traced = net(x.clone()), _Shapes(module).propagate(x.clone())
+    except Exception as error:
+        raise StageError(
+            f"{type(net).__name__}: torch.fx cannot trace it for input {input_shape_hwc} ({error}); "
+            f"avoid data-dependent control flow and check the input shape"
+        ) from error
+    finally:
+        for name, part in net.named_modules():
+            part.training = modes[name]
+    if not _are_close(expected, traced):
+        # torch.fx takes 'x += y' for 'x = x + y', which leaves the old x as it was.
+        raise StageError(
+            f"{type(net).__name__}: computes something else when torch.fx traces it; "
+            f"write x = x + y instead of x += y, and keep the forward free of state"
+        )
+    walk = Walk(module, HANDLERS)
+    for node in module.graph.nodes:
+        walk.visit(node)
+    return TorchTrace(walk.finished(softmax), tuple(walk.build.layers), module)
+
+
+class _Shapes(ShapeProp):
+    """Notes the shape of every tensor, and what numbers such as x.size(3) or x.shape[2:] are."""
+
+    def run_node(self, n: fx.Node) -> Any:
+        result = super().run_node(n)
+        if isinstance(result, int | torch.Size):
+            n.meta["number"] = result
+        return result
+
+
+def _are_close(expected: Any, found: Any) -> bool:
+    """Whether two results agree; what is no tensor is refused elsewhere."""
+    is_tensor = isinstance(expected, torch.Tensor)
+    return not is_tensor or torch.allclose(expected, found, rtol=1e-3, atol=1e-5, equal_nan=True)

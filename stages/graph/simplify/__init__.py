@@ -1,0 +1,1 @@
+"""A Graph -> one that computes the same bits with less work."""

@@ -1,0 +1,1 @@
+"""A .tflite file <-> a Graph; hostile files are refused in one sentence."""

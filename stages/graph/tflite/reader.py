@@ -1,0 +1,336 @@
+"""A .tflite file as a Graph: one subgraph of the operators that our kernels know; on request opaque ones, too.
+
+The bytes are checked first (see tflite_structure), then read through flatbuffers' own accessors; indices are checked
+here, before they are used, lengths before lists become Python values, and whatever still goes wrong inside an accessor
+means a damaged file. What comes back has consistent shapes (see op_check). Constants are views into the file's bytes.
+Refuses, with one sentence: damaged and huge files, several subgraphs, unknown operators, sparse or variable tensors.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from ai_edge_litert import schema_py_generated as schema
+
+from pipeline.errors import StageError
+from stages.graph.checks.op_check import check_graph
+from stages.graph.checks.opaque_ops import OPAQUE_KINDS
+from stages.graph.graph import (
+    ITEM_BYTES,
+    Activation,
+    ActivationOptions,
+    ConcatOptions,
+    ConvOptions,
+    DType,
+    Graph,
+    NoOptions,
+    Op,
+    OpaqueOptions,
+    Options,
+    Padding,
+    PoolOptions,
+    Quantisation,
+    SoftmaxOptions,
+    Tensor,
+)
+from stages.graph.tflite.structure import OFFLINE_PLAN, check_structure
+
+_Known = dict[str, tuple[str, Callable[[Any], Options]]]  # kind -> options table, and how it is read
+_TYPES: dict[int, DType] = {
+    schema.TensorType.FLOAT32: "float32",
+    schema.TensorType.INT32: "int32",
+    schema.TensorType.UINT8: "uint8",
+    schema.TensorType.INT64: "int64",
+    schema.TensorType.BOOL: "bool",
+    schema.TensorType.INT16: "int16",
+    schema.TensorType.INT8: "int8",
+}
+_ACTIVATIONS: dict[int, Activation] = {
+    schema.ActivationFunctionType.NONE: "none",
+    schema.ActivationFunctionType.RELU: "relu",
+    schema.ActivationFunctionType.RELU6: "relu6",
+}
+_PADDINGS: dict[int, Padding] = {schema.Padding.SAME: "same", schema.Padding.VALID: "valid"}
+
+# What a damaged offset makes the accessors raise; AttributeError and TypeError come from an absent table.
+DAMAGE = (struct.error, IndexError, ValueError, TypeError, AttributeError, OverflowError, KeyError)
+_LONGEST_SENTENCE = 600  # a damaged length may make a name of megabytes
+_MOST_DIMENSIONS = 6
+_MOST_ELEMENTS = 2**31 - 1  # TensorFlow Lite's own index type
+_LARGEST_SCALE = 2.0**60  # so that a product of two is still a number in single precision
+_MOST_FILE_BYTES = 64 << 20  # no microcontroller has such a flash
+_SHARED_CONSTANTS = 4  # converters let equal constants share a buffer
+_MOST_OPS = 1024  # some 200 in large networks for microcontrollers
+_MOST_TENSORS = 8192
+# Lists that become Python values, and cost some 50 bytes and 0.1 us an entry then:
+_MOST_ENDS = 64  # inputs, or outputs, of a network
+_MOST_OPERANDS = 16  # of an operator; ten are read by the widest CONCATENATION that the runtime takes
+_MOST_SCALES = 1 << 20  # with zero points, of all tensors; EfficientNet-B0 has 116,000 at weights and biases
+_MOST_NAME_BYTES = 4 << 20  # of all tensors; converters join names to some hundred bytes
+
+
+def read_tflite(source: Path | bytes, *, opaque: bool = False) -> Graph:
+    """The graph in a .tflite file, or in its bytes; `opaque`: also with ops that can only be planned (opaque_ops)."""
+    where, data = load_named(source)
+    try:
+        graph = _graph(_model(data), len(data), _OPTIONS | _OPAQUE if opaque else _OPTIONS)
+        check_graph(graph)
+    except (StageError, *DAMAGE) as error:
+        raise _refusal(where, error) from error
+    return graph
+
+
+def read_offline_offsets(source: Path | bytes) -> tuple[int, ...] | None:
+    """The arena offset of every tensor as planned in the file (-1: left to the runtime), or None without a plan."""
+    where, data = load_named(source)
+    try:
+        model = _model(data)
+        for entry in _each(model.Metadata, model.MetadataLength()):
+            if entry.Name() == OFFLINE_PLAN.encode():
+                return _offsets(model, entry)
+    except (StageError, *DAMAGE) as error:
+        raise _refusal(where, error) from error
+    return None
+
+
+def _refusal(where: str, error: Exception) -> StageError:
+    if isinstance(error, StageError):
+        sentence = f"{where}: {error}"
+        half = _LONGEST_SENTENCE // 2  # what was needed stands at the end
+        cut = len(sentence) > _LONGEST_SENTENCE
+        return StageError(f"{sentence[:half]} ... {sentence[-half:]}" if cut else sentence)
+    return StageError(f"{where}: damaged .tflite ({error}), needed a whole file; fetch or export it again")
+
+
+def load_named(source: Path | bytes) -> tuple[str, bytes]:
+    """How to call the file in a sentence, and its bytes; refuses what cannot be a network."""
+    if isinstance(source, bytes):
+        return "model", source
+    where = printable(str(source))
+    try:
+        if source.exists() and not source.is_file():
+            raise StageError(f"{where}: not a file, needed a .tflite file")
+        if source.stat().st_size > _MOST_FILE_BYTES:
+            found = f"{source.stat().st_size} B"
+            raise StageError(f"{where}: {found}, needed a .tflite file of at most {_MOST_FILE_BYTES} B")
+        return where, source.read_bytes()
+    except OSError as error:
+        raise StageError(f"{where}: cannot be read ({error.strerror}), needed a .tflite file") from error
+
+
+def _model(data: bytes) -> Any:
+    check_structure(data)
+    return schema.Model.GetRootAs(data, 0)
+
+
+def _each(item: Callable[[int], Any], count: int) -> list[Any]:
+    """All entries of a vector of tables."""
+    return [item(index) for index in range(count)]
+
+
+def _integers(vector: np.ndarray | int) -> tuple[int, ...]:
+    """A vector of numbers; flatbuffers gives the integer 0 for an absent one."""
+    return () if isinstance(vector, int) else tuple(vector.tolist())
+
+
+def _offsets(model: Any, entry: Any) -> tuple[int, ...]:
+    buffers = _each(model.Buffers, model.BuffersLength())
+    words = np.frombuffer(buffers[entry.Buffer()].DataAsNumpy().tobytes(), dtype="<i4")
+    if not 3 <= len(words) <= 3 + _MOST_TENSORS or len(words) != 3 + words[2]:
+        raise StageError(f"{OFFLINE_PLAN} holds {len(words)} words, needed 3 and one for each tensor")
+    return _integers(words[3:])
+
+
+def _graph(model: Any, file_bytes: int, known: _Known) -> Graph:
+    if model.SubgraphsLength() != 1:
+        raise StageError(f"found {model.SubgraphsLength()} subgraphs, needed 1")
+    subgraph = model.Subgraphs(0)
+    if subgraph.OperatorsLength() > _MOST_OPS or subgraph.TensorsLength() > _MOST_TENSORS:
+        found = f"{subgraph.OperatorsLength()} operators and {subgraph.TensorsLength()} tensors"
+        raise StageError(f"found {found}, needed at most {_MOST_OPS} and {_MOST_TENSORS}")
+    stored = _each(subgraph.Tensors, subgraph.TensorsLength())
+    _check_lengths(subgraph, stored)
+    buffers = _each(model.Buffers, model.BuffersLength())
+    codes = _each(model.OperatorCodes, model.OperatorCodesLength())
+    tensors = [_tensor(tensor, index, buffers) for index, tensor in enumerate(stored)]
+    if sum(tensor.nbytes for tensor in tensors if tensor.data is not None) > _SHARED_CONSTANTS * file_bytes:
+        raise StageError("the constants unfold to far more than the file holds, needed buffers of their own")
+    ops = [_op(each, codes, tensors, known) for each in _each(subgraph.Operators, subgraph.OperatorsLength())]
+    inputs, outputs = _integers(subgraph.InputsAsNumpy()), _integers(subgraph.OutputsAsNumpy())
+    return Graph(tuple(tensors), tuple(ops), inputs, outputs)
+
+
+def _check_lengths(subgraph: Any, tensors: list[Any]) -> None:
+    grids = [grid for tensor in tensors if (grid := tensor.Quantization()) is not None]
+    for found, most, what in (
+        (subgraph.InputsLength(), _MOST_ENDS, "inputs"),
+        (subgraph.OutputsLength(), _MOST_ENDS, "outputs"),
+        (sum(grid.ScaleLength() + grid.ZeroPointLength() for grid in grids), _MOST_SCALES, "scales and zero points"),
+        (sum(len(tensor.Name() or b"") for tensor in tensors), _MOST_NAME_BYTES, "B of tensor names"),
+    ):
+        if found > most:
+            raise StageError(f"found {found} {what}, needed at most {most}")
+
+
+def _tensor(tensor: Any, index: int, buffers: list[Any]) -> Tensor:
+    name = printable((tensor.Name() or f"tensor_{index}".encode()).decode("utf-8", "replace"))
+    if tensor.Type() not in _TYPES:
+        raise StageError(f"tensor {name}: type number {tensor.Type()} is not supported, needed int8 or int32")
+    if tensor.IsVariable() or tensor.Sparsity() is not None or tensor.ExternalBuffer() != 0:
+        raise StageError(f"tensor {name}: variable, sparse and external tensors are not supported")
+    dtype = _TYPES[tensor.Type()]
+    shape = _shape(tensor, name)
+    constant = _constant(buffers[tensor.Buffer()], name, shape, dtype)
+    return Tensor(name, shape, dtype, _quantisation(tensor, name), constant)
+
+
+def _shape(tensor: Any, name: str) -> tuple[int, ...]:
+    needed = f"needed at most {_MOST_DIMENSIONS} dimensions of 1 or more"
+    if tensor.ShapeLength() > _MOST_DIMENSIONS:
+        raise StageError(f"tensor {name}: {tensor.ShapeLength()} dimensions, {needed}")
+    shape = _integers(tensor.ShapeAsNumpy())
+    if any(side < 1 for side in shape) or math.prod(shape) > _MOST_ELEMENTS:
+        raise StageError(f"tensor {name}: shape {shape}, {needed} and {_MOST_ELEMENTS} elements")
+    return shape
+
+
+def printable(name: str) -> str:
+    """A damaged name must not break the sentence that quotes it, nor the picture that shows it."""
+    return name if name.isprintable() else "".join(letter if letter.isprintable() else "?" for letter in name)
+
+
+def _quantisation(tensor: Any, name: str) -> Quantisation | None:
+    table = tensor.Quantization()
+    if table is None or table.ScaleLength() == 0:
+        return None
+    scale = tuple(table.ScaleAsNumpy().tolist())
+    zero_point = _integers(table.ZeroPointAsNumpy()) or (0,) * len(scale)
+    if len(zero_point) != len(scale) or not all(0 < value < _LARGEST_SCALE for value in scale):
+        found = f"{len(scale)} scales and {len(zero_point)} zero points"
+        raise StageError(f"tensor {name}: {found}, needed pairs, and scales above 0 and below {_LARGEST_SCALE:g}")
+    return Quantisation(scale, zero_point, table.QuantizedDimension())
+
+
+def _constant(buffer: Any, name: str, shape: tuple[int, ...], dtype: DType) -> np.ndarray | None:
+    if buffer.DataLength() == 0:
+        if buffer.Offset() > 1 or buffer.Size() > 1:
+            raise StageError(f"tensor {name}: its data lie outside the flatbuffer, which is not supported")
+        return None
+    raw = buffer.DataAsNumpy()
+    if len(raw) != math.prod(shape) * ITEM_BYTES[dtype]:
+        raise StageError(f"tensor {name}: {len(raw)} B of data, needed {math.prod(shape) * ITEM_BYTES[dtype]} B")
+    return raw.view(np.dtype(dtype).newbyteorder("<")).reshape(shape)
+
+
+def _op(operator: Any, codes: list[Any], tensors: list[Tensor], known: _Known) -> Op:
+    code = codes[operator.OpcodeIndex()]
+    # Files older than 2020 keep the number in the 8-bit field; newer ones in both while it fits.
+    number = max(code.BuiltinCode(), code.DeprecatedBuiltinCode())
+    kind = _KIND_OF_NUMBER.get(number, f"number {number}")
+    if kind not in known:
+        raise StageError(f"operator {kind} is not supported, needed one of {', '.join(sorted(known))}")
+    lengths = operator.InputsLength(), operator.IntermediatesLength(), operator.OutputsLength()
+    if max(lengths) > _MOST_OPERANDS:
+        found = "{} inputs, {} intermediates and {} outputs".format(*lengths)
+        raise StageError(f"{kind}: {found}, needed at most {_MOST_OPERANDS} of each")
+    inputs, outputs = _integers(operator.InputsAsNumpy()), _integers(operator.OutputsAsNumpy())
+    if not outputs or not all(-1 <= index < len(tensors) for index in inputs + outputs) or -1 in outputs:
+        raise StageError(f"{kind}: operands {inputs} -> {outputs}, needed tensors 0 to {len(tensors) - 1}")
+    return Op(kind, tensors[outputs[0]].name, inputs, outputs, _options(operator, kind, known))
+
+
+def _options(operator: Any, kind: str, known: _Known) -> Options:
+    table_name, read = known[kind]
+    if operator.BuiltinOptions2Type() != 0:
+        raise StageError(f"{kind}: options of StableHLO, type {operator.BuiltinOptions2Type()}, needed {table_name}")
+    found = operator.BuiltinOptionsType()
+    if found == schema.BuiltinOptions.NONE and kind in _OPTIONS_MAY_BE_ABSENT:
+        return OpaqueOptions() if kind in _OPAQUE else NoOptions()
+    if found != getattr(schema.BuiltinOptions, table_name):
+        raise StageError(f"{kind}: options of type {found}, needed {table_name}")
+    union = operator.BuiltinOptions()
+    table = getattr(schema, table_name)()
+    table.Init(union.Bytes, union.Pos)
+    return read(table)
+
+
+def _no_options(table: Any) -> NoOptions:
+    return NoOptions()
+
+
+def _reshape_options(table: Any) -> NoOptions:
+    """The output's shape says everything; but a list that is kept when the file is written again must be short."""
+    if table.NewShapeLength() > _MOST_DIMENSIONS:
+        raise StageError(f"RESHAPE: to {table.NewShapeLength()} dimensions, needed at most {_MOST_DIMENSIONS}")
+    return NoOptions()
+
+
+def _conv_options(table: Any) -> ConvOptions:
+    return ConvOptions(
+        stride=(table.StrideH(), table.StrideW()),
+        padding=_PADDINGS[table.Padding()],
+        dilation=(table.DilationHFactor(), table.DilationWFactor()),
+        activation=_activation(table),
+        depth_multiplier=table.DepthMultiplier() if hasattr(table, "DepthMultiplier") else 1,
+    )
+
+
+def _pool_options(table: Any) -> PoolOptions:
+    return PoolOptions(
+        filter=(table.FilterHeight(), table.FilterWidth()),
+        stride=(table.StrideH(), table.StrideW()),
+        padding=_PADDINGS[table.Padding()],
+        activation=_activation(table),
+    )
+
+
+def _fully_connected_options(table: Any) -> ActivationOptions:
+    if table.WeightsFormat() != schema.FullyConnectedOptionsWeightsFormat.DEFAULT:
+        raise StageError("FULLY_CONNECTED: shuffled weights are not supported, needed the default format")
+    return ActivationOptions(_activation(table))
+
+
+def _activation(table: Any) -> Activation:
+    number = table.FusedActivationFunction()
+    if number not in _ACTIVATIONS:
+        raise StageError(f"fused activation number {number} is not supported, needed none, relu or relu6")
+    return _ACTIVATIONS[number]
+
+
+def _opaque_options(fields: tuple[str, ...], table: Any) -> OpaqueOptions:
+    return OpaqueOptions(tuple(int(getattr(table, field)()) for field in fields))
+
+
+_KIND_OF_NUMBER = {
+    number: name for name, number in vars(schema.BuiltinOperator).items() if isinstance(number, int) and name.isupper()
+}
+_OPTIONS: _Known = {
+    "CONV_2D": ("Conv2DOptions", _conv_options),
+    "DEPTHWISE_CONV_2D": ("DepthwiseConv2DOptions", _conv_options),
+    "FULLY_CONNECTED": ("FullyConnectedOptions", _fully_connected_options),
+    "AVERAGE_POOL_2D": ("Pool2DOptions", _pool_options),
+    "MAX_POOL_2D": ("Pool2DOptions", _pool_options),
+    "ADD": ("AddOptions", lambda table: ActivationOptions(_activation(table))),
+    "MUL": ("MulOptions", lambda table: ActivationOptions(_activation(table))),
+    "SOFTMAX": ("SoftmaxOptions", lambda table: SoftmaxOptions(table.Beta())),
+    "CONCATENATION": ("ConcatenationOptions", lambda table: ConcatOptions(table.Axis(), _activation(table))),
+    "MEAN": ("ReducerOptions", _no_options),  # whether the axes are kept shows in the output's shape
+    "RESHAPE": ("ReshapeOptions", _reshape_options),
+    "PAD": ("PadOptions", _no_options),
+    "RELU": ("NONE", _no_options),
+    "RELU6": ("NONE", _no_options),
+    "LOGISTIC": ("NONE", _no_options),
+    "HARD_SWISH": ("HardSwishOptions", _no_options),
+    "QUANTIZE": ("QuantizeOptions", _no_options),
+    "DEQUANTIZE": ("DequantizeOptions", _no_options),
+}
+_OPAQUE: _Known = {kind: (each.table, partial(_opaque_options, each.fields)) for kind, each in OPAQUE_KINDS.items()}
+_OPTIONS_MAY_BE_ABSENT = frozenset(
+    kind for kind, (_, read) in _OPTIONS.items() if read in (_no_options, _reshape_options)
+) | {kind for kind, each in OPAQUE_KINDS.items() if each.may_lack_table}

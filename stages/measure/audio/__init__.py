@@ -1,0 +1,1 @@
+"""A board that hears -> features, detections and their comparison with the host's."""

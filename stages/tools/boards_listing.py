@@ -1,0 +1,35 @@
+"""What `pipeline boards` prints."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+from boards import board_names
+from hil.bench.bench_file import load_bench
+from hil.bench.inventory import Inventory, Listed, take_inventory
+from pipeline.stage import Answer
+
+_TITLES = ("probe", "board", "port", "drive", "instrument", "state")
+
+
+def boards(bench: Path) -> Answer:
+    """Everything attached; `bench` need not exist."""
+    return described(take_inventory(load_bench(bench) if bench.exists() else None), bench.name)
+
+
+def described(found: Inventory, bench_name: str) -> Answer:
+    """The inventory as a table and as plain values."""
+    rows = [_TITLES, *(_row(one) for one in found.probes)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_TITLES))]
+    table = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    lines = table if found.probes else ["no debug probe is attached; every board also runs as a twin: add --virtual"]
+    lines += [f"{bench_name}: probe {serial} is not attached" for serial in found.wired_but_absent]
+    lines += [f"not everything could be asked: {trouble}" for trouble in found.troubles]
+    return Answer("\n".join(lines), asdict(found))
+
+
+def _row(one: Listed) -> tuple[str, ...]:
+    board = one.board if one.board in board_names() else f"{one.board or 'unknown'} (none of ours)"
+    state = f"in use by {one.held_by}" if one.held_by else "free"
+    return (one.probe_serial, board, one.port or "-", " ".join(one.drives) or "-", one.instrument or "-", state)

@@ -1,0 +1,210 @@
+"""The generated inner loops in plain C, for the host: what stands around them then runs under sanitizers.
+
+Everything is read off a function's name (stages/firmware/assembly); the arithmetic is the text books', in 64 bits.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+_SHARED = """
+#include <stdint.h>
+#include <string.h>
+
+#include "kernels/add.h"
+#include "kernels/fast_depthwise.h"
+#include "kernels/inner/fast_dot.h"
+#include "kernels/small_dot.h"
+
+static int64_t int16_at(const void *base, int64_t byte)
+{
+    int16_t value;
+    memcpy(&value, (const char *)base + byte, sizeof value);
+    return value;
+}
+
+static int8_t scaled(int64_t doubled, int32_t multiplier, int64_t addend, int right, const int *limits)
+{
+    const int64_t high = (doubled * multiplier + (INT64_C(1) << 31)) >> 32;
+    const int64_t away = doubled < 0 && right > 0 ? 1 : 0;
+    const int64_t value = (high + addend - away) >> right;
+    return (int8_t)(value < limits[0] ? limits[0] : value > limits[1] ? limits[1] : value);
+}
+
+/* int8 from the sum of output `channel` of a block with this header. */
+static int8_t finished(const int32_t *header, int channel, int64_t doubled, int32_t zero, int is_long,
+                       const int *limits)
+{
+    const int32_t *own = is_long ? &header[4 + 4 * channel] : &header[4 + channel];
+    const int right = is_long ? own[2] : ((const uint8_t *)&header[8])[channel] + 1;
+    const int64_t addend = is_long ? own[1] : (int64_t)zero * (INT64_C(1) << (right - 1));
+    return scaled(doubled, own[0], addend, right, limits);
+}
+
+static int64_t int8_tap(const int32_t *weights, int channel, int tap)
+{
+    static const int place[] = {0, 2, 1, 3}; /* bytes 0 and 2 meet a pair of activations */
+    return ((const int8_t *)&weights[4 * (tap / 4) + channel])[place[tap % 4]];
+}
+
+/* shape: pixels, limits, some unshifted */
+static void dot_loop(const struct small_dot_walk *walk, const int *shape)
+{
+    const int pixels = shape[0], taps = walk->group_bytes / (2 * pixels);
+    for (int pixel = 0; pixel < walk->count * pixels; pixel++) {
+        for (int channel = 0; channel < 4; channel++) {
+            int64_t sum = walk->header[channel];
+            for (int tap = 0; tap < taps; tap++) {
+                const int word = (pixel / pixels * (taps / 2) + tap / 2) * pixels + pixel % pixels;
+                sum += int8_tap(walk->weights, channel, tap) * int16_at(walk->x, 4 * word + 2 * (tap % 2));
+            }
+            walk->y[pixel * walk->outputs + channel] =
+                finished(walk->header, channel, 2 * sum, walk->zero, shape[3], &shape[1]);
+        }
+    }
+}
+
+/* shape: pixels, lines, pairs, bytes from line to line and pixel to pixel, limits, bytes of a weight, some unshifted */
+static void dot(const int16_t *x, const int32_t *block, int8_t *y, const struct fast_dot *dot, int32_t groups,
+                const int *shape)
+{
+    const int pixels = shape[0], lines = shape[1], pairs = shape[2], pitch = shape[3], pixel_bytes = shape[4];
+    const int weight_bytes = shape[7], is_long = shape[8], header = is_long ? 20 : 9;
+    const int line_taps = weight_bytes == 2 ? 2 * pairs : (2 * pairs + 3) / 4 * 4;
+    for (int pixel = 0; pixel < groups * pixels; pixel++) {
+        for (int channel = 0; channel < 4; channel++) {
+            int64_t sum = block[channel];
+            for (int line = 0; line < lines; line++) {
+                for (int tap = 0; tap < 2 * pairs; tap++) {
+                    const int at = line * line_taps + tap;
+                    int64_t weight;
+                    if (weight_bytes == 2) {
+                        weight = int16_at(&block[header + 4 * (at / 2) + channel], 2 * (at % 2));
+                    } else {
+                        weight = int8_tap(&block[header], channel, at);
+                    }
+                    sum += weight * int16_at(x, pixel * pixel_bytes + line * pitch + 2 * tap);
+                }
+            }
+            y[pixel * dot->outputs + channel] =
+                finished(block, channel, weight_bytes == 2 ? sum : 2 * sum, dot->zero, is_long, &shape[5]);
+        }
+    }
+}
+
+/* shape: window height and width, rows and columns of outputs, stride, step, limits, some unshifted */
+static void depthwise(const int32_t *const *lines, int8_t *y, const struct fast_depthwise_walk *walk, const int *shape)
+{
+    const int height = shape[0], width = shape[1], pairs = height > 1 ? height - 1 : 1;
+    for (int round = 0; round < walk->count; round++) {
+    int channel = 0;
+    for (const int32_t *record = walk->records; record != walk->end; record += width * pairs + (shape[8] ? 5 : 3)) {
+        const int32_t *own = &record[width * pairs + 1];
+        const int right = shape[8] ? own[2] : own[1] + 1;
+        const int64_t addend = shape[8] ? own[1] : (int64_t)walk->zero * (INT64_C(1) << (right - 1));
+        for (int row = 0; row < shape[2]; row++) {
+            for (int column = 0; column < shape[3]; column++) {
+                int64_t sum = record[width * pairs];
+                for (int tap = 0; tap < height * width; tap++) {
+                    const int tap_row = tap / width, tap_column = tap % width, at = row + tap_row;
+                    const int64_t byte = (int64_t)channel * walk->pitch_bytes +
+                                         4 * ((round * shape[3] + column) * shape[4] + tap_column);
+                    const int32_t *weights = &record[tap_column * pairs];
+                    const int64_t weight = tap_row == 0 ? int16_at(weights, 0) : int16_at(&weights[tap_row - 1], 2);
+                    sum += weight * int16_at(lines[at / 2], byte + 2 * (at % 2));
+                }
+                y[channel * shape[5] + (round * shape[3] + column) * walk->outputs + row * walk->row_bytes] =
+                    scaled(sum, own[0], addend, right, &shape[6]);
+            }
+        }
+        channel++;
+    }
+    }
+}
+
+static void interleave(const int8_t *upper, const int8_t *lower, int32_t *line, int32_t pitch_bytes, int32_t rounds)
+{
+    for (int32_t channel = 0; channel < 8 * rounds; channel++) {
+        const uint32_t word = ((uint32_t)upper[channel] & 0xffffu) | (uint32_t)lower[channel] << 16;
+        line[channel * (pitch_bytes / 4)] = (int32_t)word;
+    }
+}
+
+static void widen_all(const int8_t *source, int16_t *wide, int32_t rounds)
+{
+    static const int place[] = {0, 2, 1, 3};
+    for (int32_t index = 0; index < 16 * rounds; index++) {
+        wide[index / 4 * 4 + place[index % 4]] = source[index];
+    }
+}
+
+/* shape: right shift, limits */
+static void sums(const struct fast_add *params, const int8_t *first, const int8_t *second, int8_t *y,
+                 const int8_t *end, const int *shape)
+{
+    for (; first != end; first++) {
+        const int64_t doubled = (int64_t)params->lifted[0][(uint8_t)*first] + params->lifted[1][(uint8_t)*second++];
+        *y++ = scaled(doubled, params->multiplier, params->addend, shape[0], &shape[1]);
+    }
+}
+"""
+
+_DOT_LOOP = re.compile(r"dot_loop_([12])x4(?:_(\d+)_(\d+))?(_unshifted)?")
+_DOT = re.compile(r"(dot|dot8)_([12])x4_(\d+)_(\d+)_(\d+)_(\d+)(?:_(\d+)_(\d+))?(_unshifted)?")
+_DEPTHWISE = re.compile(r"depthwise_(\d+)x(\d+)_([12])x([12])_(\d+)_(\d+)(?:_(\d+)_(\d+))?(_unshifted)?")
+
+
+_ADD = re.compile(r"add_(\d+)(?:_(\d+)_(\d+))?")
+
+
+def plain_inner_loops(names: Iterable[str]) -> str:
+    """C source that defines the functions of these names."""
+    # Whatever a program does not call must be used somehow, or the compiler complains.
+    used = ", ".join(f"(void){name}" for name in ("dot", "dot_loop", "depthwise", "interleave", "widen_all", "sums"))
+    unused = f"void use_all(void);\nvoid use_all(void)\n{{\n    {used};\n}}\n"
+    return _SHARED + unused + "\n".join(map(_function, sorted(set(names))))
+
+
+def _function(name: str) -> str:
+    if found := _DOT_LOOP.fullmatch(name):
+        pixels, lowest, highest, unshifted = found.groups()
+        shape = [int(pixels), *_limits(lowest, highest), int(bool(unshifted))]
+        arguments = "const struct small_dot_walk *walk"
+        return _wrapper(name, "small_dot_function", arguments, "dot_loop(walk, shape);", shape)
+    if found := _DOT.fullmatch(name):
+        kind, *sizes, lowest, highest, unshifted = found.groups()
+        shape = [*map(int, sizes), *_limits(lowest, highest), 2 if kind == "dot" else 1, int(bool(unshifted))]
+        arguments = "const int16_t *x, const int32_t *block, int8_t *y, const struct fast_dot *layer, int32_t count"
+        return _wrapper(name, "fast_dot_function", arguments, "dot(x, block, y, layer, count, shape);", shape)
+    if found := _ADD.fullmatch(name):
+        right, lowest, highest = found.groups()
+        arguments = (
+            "const struct fast_add *params, const int8_t *first, const int8_t *second, int8_t *y, const int8_t *end"
+        )
+        call = "sums(params, first, second, y, end, shape);"
+        return _wrapper(name, "fast_add_function", arguments, call, [int(right), *_limits(lowest, highest)])
+    if name == "widen_by_four":
+        arguments = "const int8_t *source, int16_t *wide, int32_t rounds"
+        call = "widen_all(source, wide, rounds);\n    (void)shape;"
+        return _wrapper(name, "fast_widen_function", arguments, call, [0])
+    if name == "depthwise_interleave":
+        arguments = "const int8_t *upper, const int8_t *lower, int32_t *line, int32_t pitch_bytes, int32_t rounds"
+        call = "interleave(upper, lower, line, pitch_bytes, rounds);\n    (void)shape;"
+        return _wrapper(name, "fast_depthwise_interleave", arguments, call, [0])
+    found = _DEPTHWISE.fullmatch(name)
+    assert found, name
+    *sizes, lowest, highest, unshifted = found.groups()
+    arguments = "const int32_t *const *lines, int8_t *y, const struct fast_depthwise_walk *walk"
+    shape = [*map(int, sizes), *_limits(lowest, highest), int(bool(unshifted))]
+    return _wrapper(name, "fast_depthwise_function", arguments, "depthwise(lines, y, walk, shape);", shape)
+
+
+def _limits(lowest: str | None, highest: str | None) -> tuple[int, int]:
+    return int(lowest or 0) - 128, int(highest or 255) - 128
+
+
+def _wrapper(name: str, c_type: str, arguments: str, call: str, shape: list[int]) -> str:
+    numbers = ", ".join(map(str, shape))
+    body = f"    static const int shape[] = {{{numbers}}};\n    {call}\n"
+    return f"{c_type} {name};\nvoid {name}({arguments})\n{{\n{body}}}\n"

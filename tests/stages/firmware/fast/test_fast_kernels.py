@@ -1,0 +1,260 @@
+"""The fast kernels on the twin against TensorFlow Lite Micro, bit for bit, on random shapes."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stages.firmware.assembly.depthwise import DepthwiseShape, is_possible
+from stages.firmware.assembly.instructions import load, move, multiply
+from stages.firmware.assembly.schedule import scheduled
+from stages.firmware.fast.dot import Weights
+from stages.firmware.model_source import CompiledModel, compile_model
+from stages.graph.graph import ActivationOptions, ConvOptions, Graph, PoolOptions, Quantisation
+from tests.stages.firmware.host_models import build_host_models, tflm_outputs
+from tests.stages.firmware.random_networks import random_network
+from tests.stages.firmware.twin_models import twin_outputs
+from tests.stages.graph.int8_graphs import Int8Builder, random_inputs, residual_network
+
+_ACTIVATIONS = ("none", "relu", "relu6")
+
+
+def _rescaled(graph: Graph, seed: int) -> Graph:
+    """For some seeds a finer output scale: shifts to the left, to the right and none, mixed in one layer."""
+    power = (0, 0, 0, 5, 7, 13)[seed % 6]
+    result = graph.ops[-1].outputs[0]
+    tensors = list(graph.tensors)
+    grid = tensors[result].quantisation
+    assert grid
+    tensors[result] = replace(
+        tensors[result], quantisation=Quantisation((grid.scale[0] * 2.0**-power,), grid.zero_point)
+    )
+    if power:  # small weights and biases, so that the outputs are not all saturated
+        for index in graph.ops[-1].inputs[1:]:
+            data = tensors[index].data
+            assert data is not None
+            tensors[index] = replace(tensors[index], data=(data / 2.0 ** min(power, 6)).astype(data.dtype))
+        source, weights, bias = (tensors[index] for index in graph.ops[-1].inputs)
+        assert source.quantisation and weights.quantisation
+        # TFLM compares the bias's scale with its factors' before it accepts a large multiplier.
+        scale = float(np.float32(source.quantisation.scale[0] * weights.quantisation.scale[0]))
+        tensors[graph.ops[-1].inputs[2]] = replace(bias, quantisation=Quantisation((scale,), (0,)))
+    return replace(graph, tensors=tuple(tensors))
+
+
+def _conv(seed: int) -> Graph:
+    builder = Int8Builder(seed)
+    rng = builder.rng
+    kernel = (int(rng.integers(1, 7)), int(rng.integers(1, 6)))
+    height, width = (int(rng.integers(side, side + 9)) for side in kernel)
+    channels = int(rng.choice([1, 2, 3, 4, 5, 8, 16, 33]))
+    options = ConvOptions(
+        stride=(int(rng.integers(1, 4)), int(rng.integers(1, 4))),
+        padding=("same", "valid")[seed % 2],
+        activation=_ACTIVATIONS[seed % 3],
+    )
+    x = builder.input(height, width, channels)
+    outputs = int(rng.integers(4, 20))
+    return _rescaled(builder.graph(builder.conv(x, outputs, kernel, options, per_channel=seed % 4 > 0)), seed)
+
+
+def _one_channel(seed: int) -> Graph:
+    """Pixels that lie a word apart, or less."""
+    builder = Int8Builder(seed)
+    options = ConvOptions(stride=(2, 1 + seed % 3), padding=("same", "valid")[seed % 2])
+    x = builder.input(11, 9 + seed % 2, 1)
+    return builder.graph(builder.conv(x, 5 + seed, (4, 3 + seed % 3), options))
+
+
+def _pointwise(seed: int) -> Graph:
+    builder = Int8Builder(seed)
+    rng = builder.rng
+    height, width = (int(n) for n in rng.integers(1, 9, 2))
+    channels = int(rng.choice([1, 2, 3, 7, 16, 63, 64, 101, 159, 161, 330]))
+    x = builder.input(height, width, channels)
+    options = ConvOptions(activation=_ACTIVATIONS[seed % 3])
+    outputs = int(rng.integers(4, 30))
+    return _rescaled(builder.graph(builder.conv(x, outputs, (1, 1), options, per_channel=seed % 4 > 0)), seed)
+
+
+def _depthwise(seed: int) -> Graph:
+    builder = Int8Builder(seed)
+    rng = builder.rng
+    height, width = (int(n) for n in rng.integers(3, 12, 2))
+    options = ConvOptions(
+        stride=(1 + seed % 2, 1 + seed // 2 % 2),
+        padding=("same", "valid")[seed // 4 % 2],
+        activation=_ACTIVATIONS[seed % 3],
+    )
+    x = builder.input(height, width, int(rng.integers(1, 40)))
+    return _rescaled(builder.graph(builder.depthwise(x, (3, 3), options, per_channel=seed % 5 > 0)), seed)
+
+
+def _fully_connected(seed: int) -> Graph:
+    builder = Int8Builder(seed)
+    rng = builder.rng
+    x = builder.flatten(builder.input(1, 1, int(rng.choice([1, 5, 64, 127, 321, 640, 1100]))))
+    options = ActivationOptions(("none", "relu")[seed % 2])
+    outputs = int(rng.integers(4, 30))
+    return _rescaled(builder.graph(builder.fully_connected(x, outputs, options, per_channel=seed % 3 == 0)), seed)
+
+
+def _few_outputs(seed: int) -> Graph:
+    """Fewer than the loops' four, behind a layer with pixels or alone."""
+    builder = Int8Builder(seed)
+    x = builder.input(3, 2, 7)
+    x = builder.flatten(builder.conv(x, 5, (2, 2), ConvOptions()) if seed % 2 else x)
+    return builder.graph(builder.fully_connected(x, 1 + seed % 3, ActivationOptions(), per_channel=seed % 4 > 1))
+
+
+def _add(seed: int) -> Graph:
+    builder = Int8Builder(seed)
+    x = builder.input(3, 5, 7)
+    other = builder.conv(x, 7, (1, 1), ConvOptions())
+    return builder.graph(builder.elementwise("ADD", x, other, ActivationOptions(_ACTIVATIONS[seed % 3])))
+
+
+def _average_pool(seed: int) -> Graph:
+    builder = Int8Builder(seed)
+    side = (2, 4, 9, 17)[seed % 4]  # of 17 x 17 pixels the sum needs more than 16 bits
+    x = builder.input(side, side + seed % 2, 3 + seed % 7)
+    options = PoolOptions((side, side), (1, 1), ("valid", "same")[seed // 2 % 2], _ACTIVATIONS[seed % 3])
+    return builder.graph(builder.pool("AVERAGE_POOL_2D", x, options))
+
+
+MAKERS = {
+    "conv": _conv,
+    "one_channel": _one_channel,
+    "pointwise": _pointwise,
+    "depthwise": _depthwise,
+    "fully_connected": _fully_connected,
+    "few_outputs": _few_outputs,
+    "add": _add,
+    "average_pool": _average_pool,
+    "network": residual_network,
+}
+FAST = {
+    "conv": "fast_conv_2d",
+    "pointwise": "fast_matrix",
+    "depthwise": "fast_depthwise",
+    "fully_connected": "fast_matrix",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("weights", ["fast", "small"])
+def test_what_surrounds_the_inner_loops_is_clean_under_sanitizers(weights: Weights, tmp_path: Path) -> None:
+    """And the inner loops in plain C, on the same packed weights, give the bits of TFLM as well."""
+    graphs = [make(seed) for make in MAKERS.values() for seed in (1, 4, 5)]
+    host = build_host_models(graphs, tmp_path, weights)
+    for index, graph in enumerate(graphs):
+        inputs = random_inputs(graph, count=2, seed=5)
+        np.testing.assert_array_equal(host.run(index, inputs), tflm_outputs(graph, inputs), err_msg=str(graph.ops[-1]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("weights", ["fast", "small"])
+def test_fast_kernels_on_the_twin_give_the_bits_of_tflm(weights: Weights, tmp_path: Path) -> None:
+    """PIPELINE_FAST_KERNEL_SEEDS=1000 tries that many of each kind."""
+    seeds = int(os.environ.get("PIPELINE_FAST_KERNEL_SEEDS", "8"))
+    names = [(kind, seed) for kind in MAKERS for seed in range(seeds)]
+    models = [_compiled(MAKERS[kind](seed), weights) for kind, seed in names]
+    inputs = [random_inputs(model.graph, count=2, seed=5) for model in models]
+    found = twin_outputs(models, inputs, tmp_path)
+    inside = []
+    for (kind, seed), model, values, outputs in zip(names, models, inputs, found, strict=True):
+        expected = tflm_outputs(model.graph, values)
+        np.testing.assert_array_equal(outputs, expected, err_msg=f"{kind} {seed}")
+        inside.append(np.mean((expected > -128) & (expected < 127)))
+    assert np.mean(inside) > 0.5  # saturated outputs would agree however wrong the scaling is
+    for kind, kernel in FAST.items():
+        chosen = [model.calls[-1].kernel for (name, _), model in zip(names, models, strict=True) if name == kind]
+        small = kernel.replace("fast", "small") if weights == "small" else kernel
+        assert sum(one in (kernel, small) for one in chosen) >= 0.8 * len(chosen)
+        assert small in chosen or kind == "depthwise"
+
+
+def test_a_depthwise_window_without_registers_for_two_columns_takes_one(tmp_path: Path) -> None:
+    in_twos = DepthwiseShape(4, 4, 2, 2, 3, 1, lowest=-42, highest=-18, some_unshifted=False)
+    assert not is_possible(in_twos)
+    assert is_possible(replace(in_twos, columns=1))
+    model = _compiled(random_network(196))
+    assert model.calls[0].kernel == "fast_depthwise"
+    inputs = random_inputs(model.graph, count=2, seed=5)
+    (outputs,) = twin_outputs([model], [inputs], tmp_path)
+    np.testing.assert_array_equal(outputs, tflm_outputs(model.graph, inputs))
+
+
+def _compiled(graph: Graph, weights: Weights = "fast") -> CompiledModel:
+    return compile_model(graph, weights=weights, runtime="overlap", chains=())
+
+
+def _kernels(graph: Graph) -> list[str]:
+    return [call.kernel for call in _compiled(graph).calls]
+
+
+def _single(options: ConvOptions, kernel: tuple[int, int] = (3, 3), outputs: int = 8) -> Graph:
+    builder = Int8Builder(1)
+    return builder.graph(builder.conv(builder.input(9, 9, 4), outputs, kernel, options))
+
+
+def test_layers_that_the_fast_kernels_do_not_know_take_the_portable_ones() -> None:
+    assert _kernels(_single(ConvOptions())) == ["fast_conv_2d"]
+    assert _kernels(_single(ConvOptions(dilation=(2, 2)))) == ["conv_2d"]
+    assert _kernels(_single(ConvOptions(), outputs=3)) == ["conv_2d"]
+    for window, options, kernel in (
+        ((5, 3), ConvOptions(), "fast_depthwise"),
+        ((7, 7), ConvOptions(depth_multiplier=2), "fast_depthwise"),
+        ((3, 3), ConvOptions(stride=(3, 1)), "depthwise_conv_2d"),
+        ((3, 3), ConvOptions(dilation=(1, 2)), "depthwise_conv_2d"),
+        ((9, 1), ConvOptions(), "depthwise_conv_2d"),
+    ):
+        builder = Int8Builder(2)
+        assert _kernels(builder.graph(builder.depthwise(builder.input(9, 9, 4), window, options))) == [kernel]
+
+
+def test_sums_that_might_leave_31_bits_are_left_to_the_portable_kernel() -> None:
+    graph = _single(ConvOptions())
+    bias = graph.ops[0].inputs[2]
+    tensors = list(graph.tensors)
+
+    def with_bias(value: int) -> Graph:
+        tensors[bias] = replace(tensors[bias], data=np.full(8, value, np.int32))
+        return replace(graph, tensors=tuple(tensors))
+
+    assert _kernels(with_bias(2**29)) == ["fast_conv_2d"]
+    assert _kernels(with_bias(2**30)) == ["conv_2d"]
+
+
+def test_layers_of_one_shape_share_their_assembly() -> None:
+    builder = Int8Builder(3)
+    x = builder.input(6, 6, 16)
+    for _ in range(3):
+        x = builder.conv(builder.depthwise(x, (3, 3), ConvOptions()), 16, (1, 1), ConvOptions())
+    expected = ["depthwise_3x3_2x2_1_1", "depthwise_interleave", "dot_2x4_1_8_0_32", "widen_by_four"]
+    assert sorted(_compiled(builder.graph(x)).assembly) == expected
+
+
+def test_in_small_firmware_layers_of_any_depth_share_their_assembly() -> None:
+    builder = Int8Builder(3)
+    x = builder.input(6, 6, 16)
+    for channels in (24, 20, 9):
+        x = builder.conv(x, channels, (1, 1), ConvOptions())
+    assert sorted(_compiled(builder.graph(x), "small").assembly) == ["dot_loop_2x4"]
+
+
+def test_the_scheduled_order_computes_the_same_and_takes_fewer_cycles() -> None:
+    """Every instruction once, and no value read before it is written or after it is overwritten."""
+    code = [load("r1", "r0"), multiply("smlad", "r2", "r1", "r3", "r2"), load("r4", "r0", 4), move("r1", "r4")]
+    order = scheduled(code)
+    assert sorted(map(str, order)) == sorted(map(str, code))
+    assert [str(one) for one in order] == [
+        "ldr r1, [r0]",
+        "ldr r4, [r0, #4]",
+        "smlad r2, r1, r3, r2",
+        "mov r1, r4",
+    ]

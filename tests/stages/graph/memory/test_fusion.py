@@ -1,0 +1,178 @@
+"""Chains of ops that run in turns: the schedule against what windows see, row by row, and which ops may form one."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import pytest
+
+from stages.graph.checks.op_check import padding_before, windows
+from stages.graph.graph import ActivationOptions, ConvOptions, Graph, PoolOptions
+from stages.graph.memory.fusion import Chain, FusedOptions, Links, RowPass, fused_graph
+from stages.graph.memory.overlap import OverlapProblem, Stretch
+from stages.graph.memory.resources import resources
+from tests.stages.graph.int8_graphs import Int8Builder
+
+
+def passes_over(lines: int) -> Iterator[RowPass]:
+    """Every small window that fits."""
+    for taps, stride, dilation, padding in itertools.product((1, 2, 3, 5), (1, 2, 3), (1, 2), ("same", "valid")):
+        rows = windows(lines, taps, stride, dilation, padding)
+        if rows >= 1 and (dilation == 1 or (taps > 1 and stride == 1)):
+            top = padding_before(lines, taps, stride, dilation, padding)
+            yield RowPass(lines, rows, (taps - 1) * dilation + 1, stride, top)
+
+
+def seen(one: RowPass, row: int) -> range:
+    """The rows of the input, inside of it, that a row of the output may see."""
+    first = row * one.stride - one.top
+    return range(max(0, first), max(0, min(one.lines, first + one.reach)))
+
+
+def check(chain: Chain) -> None:
+    """Play the schedule: what a step reads is in memory, each row is made once, and the moments are those of `moments`.
+
+    Rows that are never needed are never made; a buffer has a place for every row that it holds.
+    """
+    held: list[list[int]] = [[] for _ in chain.ops]
+    made = [0] * len(chain.ops)
+    fallen: list[tuple[int, set[int]]] = []  # after each step: rows written, rows of the input read in it
+    for step in chain.steps:
+        read: set[int] = set()
+        for k, (turn, one) in enumerate(zip(step, chain.passes, strict=True)):
+            assert turn.start == made[k] and turn.end <= one.rows
+            held[k] = [row for row in held[k] if row >= turn.kept] + list(range(turn.start, turn.end))
+            assert held[k] == list(range(min(turn.kept, turn.end), turn.end))
+            if k < len(chain.ops) - 1:
+                assert len(held[k]) <= chain.buffer_rows[k]
+            for row in range(turn.start, turn.end):
+                if k == 0:
+                    read |= set(seen(one, row))
+                else:
+                    assert set(seen(one, row)) <= set(held[k - 1])
+            made[k] = turn.end
+        fallen.append((made[-1], read))
+    assert made[-1] == chain.passes[-1].rows
+    unread: set[int] = set()
+    expected = []
+    for written, read in reversed(fallen):
+        if unread:
+            expected.append((written, min(unread)))
+        unread |= read
+    found = dict(chain.moments())
+    for written, line in expected:
+        assert found[written] <= line, "a row that is still to be read counts as read"
+
+
+@pytest.mark.parametrize("lines", [1, 2, 3, 5, 8, 9])
+def test_every_pair_of_windows_finds_its_rows_in_memory(lines: int) -> None:
+    for first in passes_over(lines):
+        for second, band in itertools.product(passes_over(first.rows), (1, 2, 3)):
+            check(Chain((0, 1), (first, second), band))
+
+
+def test_chains_of_three_and_four_find_their_rows_in_memory() -> None:
+    some = [(1, 1), (3, 1), (3, 2), (2, 2), (5, 1)]
+    for lines, shapes, band in itertools.product((7, 10), itertools.product(some, repeat=4), (1, 2)):
+        passes: list[RowPass] = []
+        for taps, stride in shapes:
+            above = passes[-1].rows if passes else lines
+            rows, top = (f(above, taps, stride, 1, "same") for f in (windows, padding_before))
+            passes.append(RowPass(above, rows, taps, stride, top))
+        check(Chain(tuple(range(3)), tuple(passes[:3]), band))
+        check(Chain(tuple(range(4)), tuple(passes), band))
+
+
+def block(side: int = 12, stride: int = 1, *, is_residual: bool = True) -> Graph:
+    """Expansion, depthwise convolution, projection, and a sum with the input where the shapes are the same."""
+    builder = Int8Builder(0)
+    x = builder.input(side, side, 8)
+    y = builder.conv(x, 48, (1, 1), ConvOptions())
+    y = builder.depthwise(y, (3, 3), ConvOptions(stride=(stride, stride)))
+    y = builder.conv(y, 8, (1, 1), ConvOptions())
+    if is_residual:
+        y = builder.elementwise("ADD", x, y, ActivationOptions())
+    return builder.graph(y)
+
+
+def chains_of(graph: Graph) -> list[tuple[int, ...]]:
+    links = Links(graph)
+    order = range(len(graph.ops))
+    return [chain.ops for position in order for chain in links.starting_at(order, position)]
+
+
+def test_a_sum_ends_a_chain_and_a_tensor_that_is_read_twice_is_in_none() -> None:
+    assert chains_of(block()) == [(0, 1), (0, 1, 2), (0, 1, 2, 3), (1, 2), (1, 2, 3), (2, 3)]
+    builder = Int8Builder(0)
+    x = builder.conv(builder.input(6, 6, 4), 4, (1, 1), ConvOptions())
+    y = builder.conv(x, 4, (1, 1), ConvOptions())
+    z = builder.elementwise("ADD", x, y, ActivationOptions())
+    w = builder.conv(z, 4, (1, 1), ConvOptions())
+    assert chains_of(builder.graph(w)) == [(1, 2)]
+
+
+def test_a_sum_of_a_tensor_with_itself_or_a_repeated_one_is_in_no_chain() -> None:
+    builder = Int8Builder(0)
+    x = builder.conv(builder.input(6, 6, 4), 4, (1, 1), ConvOptions())
+    assert chains_of(builder.graph(builder.elementwise("ADD", x, x, ActivationOptions()))) == []
+    builder = Int8Builder(0)
+    x = builder.conv(builder.input(6, 6, 4), 4, (1, 1), ConvOptions())
+    assert chains_of(builder.graph(builder.elementwise("ADD", x, builder.constant(4), ActivationOptions()))) == []
+
+
+def test_an_order_that_parts_two_ops_parts_their_chain() -> None:
+    links = Links(block())
+    assert [chain.ops for chain in links.starting_at((0, 1, 3, 2), 0)] == [(0, 1)]
+
+
+def test_a_whole_residual_block_needs_its_input_and_some_rows() -> None:
+    graph = block()
+    plain = OverlapProblem(graph, may_fuse=()).solve()
+    assert plain.peak_bytes == 12 * 12 * (8 + 48)
+    # Four rows of the expansion, two of the depthwise convolution and of the projection; the sum lies over the input.
+    assert resources(graph, "overlap").peak_bytes == 12 * 12 * 8 + 12 * (4 * 48 + 2 * 48 + 2 * 8)
+    assert OverlapProblem(graph).chains(range(4))[0].ops == (0, 1, 2, 3)
+
+
+def test_no_more_ops_are_fused_than_the_peak_needs() -> None:
+    builder = Int8Builder(0)
+    x = builder.conv(builder.input(16, 16, 16), 32, (1, 1), ConvOptions())  # 4,096 B, which must be, and 8,192 B
+    x = builder.pool("MAX_POOL_2D", x, PoolOptions((2, 2), (2, 2)))  # 2,048 B over the input
+    x = builder.conv(x, 8, (1, 1), ConvOptions())
+    x = builder.conv(x, 8, (3, 3), ConvOptions())
+    found = OverlapProblem(builder.graph(x))
+    assert [chain.ops for chain in found.chains(range(4))] == [(0, 1)]
+
+
+def peaks(position: int, end: int, stretches: Sequence[Stretch], sizes: Sequence[float]) -> list[float]:
+    """Of every way from here to the end."""
+    if position == end:
+        return [0.0]
+    found = []
+    for each in (stretch for stretch in stretches if stretch.start == position):
+        need = sum(share * sizes[b] for b, share in each.need.items())
+        found += [max(need, rest) for rest in peaks(each.end, end, stretches, sizes)]
+    return found
+
+
+def test_the_best_way_is_the_best_of_all_ways() -> None:
+    for graph in (block(), block(9, 2, is_residual=False), block(5)):
+        order, problem = range(len(graph.ops)), OverlapProblem(graph)
+        sizes, _ = problem._sizes(None)
+        stretches = list(problem._stretches(order, sizes))
+        assert problem.measure(order).peak_bytes == min(peaks(0, len(order), stretches, sizes))
+
+
+def test_one_op_stands_for_a_chain_and_its_buffers_are_outputs_that_nobody_reads() -> None:
+    graph = block()
+    (chain,) = [c for c in Links(graph).starting_at(range(4), 0) if len(c.ops) == 4]
+    fused = fused_graph(graph, [replace(chain, band=3)])
+    (op,) = fused.ops
+    assert op.kind == "CONV_2D+DEPTHWISE_CONV_2D+CONV_2D+ADD"
+    assert isinstance(op.options, FusedOptions) and op.options.ops == graph.ops
+    assert list(fused.activations_of(op)) == list(graph.inputs)
+    assert op.outputs[0] == graph.outputs[0]
+    assert [fused.tensors[t].shape for t in op.outputs[1:]] == [(1, 5, 12, 48), (1, 3, 12, 48), (1, 3, 12, 8)]
+    assert {i for o in graph.ops for i in graph.constants_of(o)} == set(fused.constants_of(op))
