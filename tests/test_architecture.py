@@ -53,7 +53,9 @@ def allowed(importer: str, imported: str) -> bool:
         return imported in (CONTRACT if room == "stages" else ("pipeline.errors", "pipeline.units"))
     if room != "stages":
         return False
-    return room_of(imported) in ("boards", "hil", "data", "stages.graph", "stages.nets")
+    return room_of(importer) == "stages.tools" or room_of(imported) in (
+        *("boards", "hil", "data", "stages.graph", "stages.nets"),
+    )
 
 
 def wrong_arrows(importer: str, text: str) -> list[str]:

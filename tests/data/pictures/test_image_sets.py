@@ -12,9 +12,8 @@ import torch
 from PIL import Image
 from torch import nn
 
-from data import SPLITS, ImageSet, cifar10_images, imagenet_images, visual_wake_words_images
+from data import SPLITS, ImageSet, builtin_images, cifar10_images, imagenet_images, visual_wake_words_images
 from data.fetching.store import Located
-from data.pictures import builtin_images
 from data.pictures.images import FilePictures, decoded, resized
 from data.pictures.visual_wake_words import labelled
 from data.sounds.mfcc import one_thread

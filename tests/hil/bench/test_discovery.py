@@ -57,7 +57,7 @@ def test_drives_are_not_looked_at_without_a_probe() -> None:
 
 def test_asking_imports_nothing_heavy_when_no_probe_is_attached() -> None:
     program = (
-        "import sys; from hil import discovery\n"
+        "import sys; from hil.bench import discovery\n"
         "assert discovery.attached_devices(lambda: []) == ()\n"
         "print([name for name in ('mbed_tools', 'numpy', 'serial', 'capstone', 'pydantic') if name in sys.modules])"
     )

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from data import CLIP_SAMPLES, Corpus, Mixing, SplitAudio, import_torchaudio
-from data.pictures import builtin_images
+from data import CLIP_SAMPLES, Corpus, Mixing, SplitAudio, builtin_images, import_torchaudio
 from data.sounds.noise import background_noises
 from pipeline.errors import StageError
 from stages.prepare import dataset
