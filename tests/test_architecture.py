@@ -54,7 +54,7 @@ def allowed(importer: str, imported: str) -> bool:
     if room != "stages":
         return False
     return room_of(importer) == "stages.tools" or room_of(imported) in (
-        *("boards", "hil", "data", "stages.graph", "stages.nets"),
+        *("boards", "hil", "data", "stages.graph", "stages.nets", "stages.training"),
     )
 
 

@@ -38,12 +38,12 @@ def run(
     checkpoint: Checkpoint,
 ) -> Pruned:
     from stages.nets.registry import save_architecture
-    from stages.prune.examples import load_examples
     from stages.prune.layer_table import write_layers
     from stages.prune.metrics import prune_metrics, write_network
-    from stages.prune.recipe import Task, refuse_other_shape
+    from stages.prune.task import Task, refuse_other_shape
     from stages.prune.training import train
     from stages.prune.trajectory import group_names, write_trajectory
+    from stages.training.examples import load_examples
 
     classes = len(read_json(dataset)["classes"])
     examples = load_examples(features, classes)

@@ -19,15 +19,15 @@ from pipeline.errors import ConfigError, StageError
 from pipeline.stage import Checkpoint, Progress
 from stages.nets.channels import Channels, find_channels
 from stages.nets.registry import Architecture, architecture_of
-from stages.prune.examples import augmented
 from stages.prune.masks import first_broken_layer
 from stages.prune.objectives import Objectives, exceeded
-from stages.prune.recipe import Task, reproducible
-from stages.prune.run_state import Run, fresh_run, resumed_run, save_run
-from stages.prune.seeds import derived_seed, seeded
+from stages.prune.run import Run, fresh_run, resumed_run, save_run
+from stages.prune.task import Task, reproducible
 from stages.prune.trajectory import TrajectoryRow
 from stages.prune.width_update import WidthUpdate
 from stages.prune.widths import WidthRule
+from stages.training.determinism import derived_seed, seeded
+from stages.training.examples import augmented
 
 # What lets layers become narrower, the smallest change first.
 _LOOSENED = {

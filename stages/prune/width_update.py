@@ -31,9 +31,9 @@ from stages.prune.channels import saliences
 from stages.prune.config import PruneConfig
 from stages.prune.masks import top_masks
 from stages.prune.objectives import Objectives, ResourceLoss
-from stages.prune.seeds import seeded
 from stages.prune.task_loss import TaskLoss, task_loss
 from stages.prune.widths import WidthRule
+from stages.training.determinism import seeded
 
 BISECTIONS = 30
 

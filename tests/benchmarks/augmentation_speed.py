@@ -30,7 +30,7 @@ from stages.nets.registry import build
 from stages.prepare.config import PrepareConfig
 from stages.prepare.dataset import write_features
 from stages.prepare.waveforms import write_augmentation
-from stages.prune.examples import Examples, load_examples
+from stages.training.examples import Examples, load_examples
 
 NEEDED_RATIO = 1.1
 BATCH = 100

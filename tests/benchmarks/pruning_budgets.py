@@ -25,10 +25,10 @@ from stages.graph.from_torch.conversion import graph_from_torch
 from stages.graph.memory.resources import Resources, resources
 from stages.nets.config import BudgetConfig, NetworkConfig
 from stages.prune.config import PruneConfig
-from stages.prune.examples import Examples, Split
 from stages.prune.objectives import exceeded
-from stages.prune.recipe import Task
+from stages.prune.task import Task
 from stages.prune.training import train
+from stages.training.examples import Examples, Split
 from tests.benchmarks.subjects.pruning_experiments import PruneExperiment, experiment_names, prune_experiment
 
 STEPS, BATCH, NEEDED_SHARE = 240, 2, 0.9

@@ -24,10 +24,10 @@ import torch
 
 from stages.nets.config import NetworkConfig
 from stages.prune.config import PruneConfig
-from stages.prune.examples import Examples, Split
-from stages.prune.recipe import Task, reproducible
-from stages.prune.run_state import Run, fresh_run
+from stages.prune.run import Run, fresh_run
+from stages.prune.task import Task, reproducible
 from stages.prune.training import train_step, update_widths
+from stages.training.examples import Examples, Split
 from tests.benchmarks.subjects.pruning_experiments import prune_experiment
 
 MOST_OVERHEAD, LEAST_SPEED_UP = 1.08, 0.5

@@ -25,12 +25,12 @@ import torch.nn.functional as F
 
 from stages.prune.channels import saliences
 from stages.prune.config import PruneConfig
-from stages.prune.examples import Split, load_examples
 from stages.prune.masks import folded_forward, top_masks
-from stages.prune.recipe import Task, reproducible
-from stages.prune.run_state import Run, fresh_run
+from stages.prune.run import Run, fresh_run
+from stages.prune.task import Task, reproducible
 from stages.prune.task_loss import task_loss
 from stages.prune.training import train_step, update_widths
+from stages.training.examples import Split, load_examples
 from tests.benchmarks.subjects.pruning_experiments import prune_experiment
 
 CUT = 0.05  # of a group's channels

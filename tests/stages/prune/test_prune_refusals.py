@@ -14,10 +14,10 @@ from pydantic import ValidationError
 from pipeline.errors import ConfigError, StageError
 from stages.nets.config import BudgetConfig, NetworkConfig
 from stages.prune.config import PruneConfig
-from stages.prune.examples import Examples, Split
-from stages.prune.recipe import Task
-from stages.prune.run_state import fresh_run
+from stages.prune.run import fresh_run
+from stages.prune.task import Task
 from stages.prune.training import train_step
+from stages.training.examples import Examples, Split
 from tests.stages.prune.prune_runs import (
     BUDGET,
     NETWORK,

@@ -16,7 +16,7 @@ from stages.graph.from_torch.conversion import graph_from_torch
 from stages.graph.memory.resources import resources
 from stages.nets.config import BudgetConfig
 from stages.nets.registry import load_architecture
-from stages.prune.run_state import CHECKPOINT_FORMAT
+from stages.prune.run import CHECKPOINT_FORMAT
 from stages.prune.stage import run
 from tests.stages.prune.prune_runs import (
     NETWORK,

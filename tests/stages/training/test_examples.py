@@ -13,9 +13,9 @@ from pipeline.errors import StageError
 from pipeline.stage import Checkpoint
 from stages.nets.config import BudgetConfig, NetworkConfig
 from stages.prune.config import PruneConfig
-from stages.prune.examples import Examples, load_examples
-from stages.prune.recipe import Task
+from stages.prune.task import Task
 from stages.prune.training import Trained, train
+from stages.training.examples import Examples, load_examples
 
 
 def examples(folder: Path) -> Examples:

@@ -23,12 +23,12 @@ from stages.nets.channels import Channels, find_channels
 from stages.nets.narrowing import narrowed
 from stages.prune.masks import folded_forward
 from stages.prune.objectives import Objectives
-from stages.prune.recipe import Task
-from stages.prune.seeds import derived_seed
 from stages.prune.shrink import carry_over_momentum, kept_channels
+from stages.prune.task import Task
 from stages.prune.trajectory import TrajectoryRow
 from stages.prune.width_update import WidthState, WidthUpdate
 from stages.prune.widths import WidthRule, uniform_widths
+from stages.training.determinism import derived_seed
 
 CHECKPOINT_FORMAT = 3
 # What reading a checkpoint raises when the file is torn, of another format or of another network.

@@ -16,7 +16,7 @@ from pipeline.errors import StageError
 from stages.nets.config import BudgetConfig, NetworkConfig
 from stages.nets.registry import build
 from stages.prune.config import PruneConfig
-from stages.prune.examples import Examples, Split
+from stages.training.examples import Examples, Split
 
 EVALUATION_BATCH = 500
 _TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # parameters of glibc's mallopt
