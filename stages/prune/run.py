@@ -1,62 +1,38 @@
-"""Everything that moves during a training run, and its way into a checkpoint and back.
-
-A checkpoint holds tensors, numbers and strings only, so it is read with weights_only: a file from elsewhere cannot run
-code. There is no random state in it, because none is carried from epoch to epoch (see `seeds`).
-"""
+"""A network that is trained and pruned: what moves beside its weights, and how it becomes small."""
 
 from __future__ import annotations
 
-import pickle
-import zipfile
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pipeline.errors import StageError
-from pipeline.stage import Checkpoint
 from stages.graph.memory.resources import resources
 from stages.nets.channels import Channels, find_channels
 from stages.nets.narrowing import narrowed
-from stages.prune.masks import folded_forward
+from stages.prune.masks import first_broken_layer, folded_forward
 from stages.prune.objectives import Objectives
 from stages.prune.shrink import carry_over_momentum, kept_channels
 from stages.prune.task import Task
 from stages.prune.trajectory import TrajectoryRow
 from stages.prune.width_update import WidthState, WidthUpdate
 from stages.prune.widths import WidthRule, uniform_widths
-from stages.training.determinism import derived_seed
-
-CHECKPOINT_FORMAT = 3
-# What reading a checkpoint raises when the file is torn, of another format or of another network.
-UNREADABLE = (
-    OSError,
-    EOFError,
-    RuntimeError,
-    ValueError,
-    KeyError,
-    TypeError,
-    AttributeError,
-    pickle.UnpicklingError,
-    zipfile.BadZipFile,
-    StageError,
-)
+from stages.training.determinism import derived_seed, seeded
+from stages.training.loop import Run, diverged
 
 
-@dataclass(eq=False)
-class Run:
-    """A network in training."""
+@dataclass(eq=False, kw_only=True)
+class PruningRun(Run):
+    """Masked while `pruning`, then small."""
 
-    net: nn.Module
     optimiser: torch.optim.SGD
+    task: Task
     channels: Channels
-    pruning: WidthUpdate | None  # None once the network is small
     widths: tuple[int, ...]
-    epoch: int = 0
-    step: int = 0
+    pruning: WidthUpdate | None = None  # None once the network is small
     macs_trained: int = 0
     rows: list[TrajectoryRow] = field(default_factory=list)
 
@@ -65,26 +41,82 @@ class Run:
             return self.net(x)
         return folded_forward(self.net, self.channels, self.pruning.state.masks, x)
 
-    def note(self, task: Task, loss: float | None) -> None:
-        """A row of the trajectory for a moment without an update."""
-        update = self.rows[-1].update if self.rows else 0
-        used = resources(self.channels.graph, task.budget.runtime)
-        self.rows.append(TrajectoryRow.between_updates(self.step, update, loss, self.widths, used))
+    def after_step(self, examples: int, loss: float) -> None:
+        """Count the work, and update the widths when it is time."""
+        config = self.task.config
+        self.macs_trained += examples * self.channels.resources.macs  # masked channels too, until the shrink
+        if self.pruning is not None and self.step >= config.start_step and self.step % config.update_every == 0:
+            self.update_widths(self.pruning, loss)
 
-    def shrink(self, task: Task) -> None:
+    def after_epoch(self) -> None:
+        if self.pruning is None:
+            self.add_row(self.losses[-1])
+
+    def note(self) -> str:
+        share = self.task.accuracy(self.net, self.forward, self.task.examples.validation)
+        return f"loss {self.losses[-1]:.2f} val {100 * share:.1f} %"
+
+    def first_broken_layer(self, x: Tensor) -> str | None:
+        return first_broken_layer(self.channels, x) or "the loss itself"
+
+    def own_state(self) -> dict[str, Any]:
+        state = None if self.pruning is None else self.pruning.state
+        return {
+            "pruning": state and asdict(state) | {"theta": state.theta.tolist()},
+            "widths": self.widths,
+            "macs_trained": self.macs_trained,
+            "rows": [asdict(row) for row in self.rows],
+        }
+
+    def update_widths(self, pruning: WidthUpdate, loss: float) -> None:
+        """One update of widths and masks; shrinks the network once they have settled."""
+        config, validation = self.task.config, self.task.examples.validation
+        generator = seeded(config.seed, "validation", pruning.state.updates)
+        chosen = torch.randperm(len(validation), generator=generator)[: config.validation_batch]
+        x = self.task.laid_out(validation.x[chosen])
+        try:
+            moved = pruning.update(self.net, x, validation.y[chosen])
+        except FloatingPointError as error:
+            self.net.eval()  # as P_TSK was computed; batch statistics could hide what is broken
+            raise diverged(self.task.recipe, self, str(error), x) from error
+        self.rows.append(TrajectoryRow.of(self.step, pruning.state.updates, loss, moved))
+        if moved.move is not None and moved.move.task_loss is not None:
+            self.macs_trained += len(chosen) * self.channels.resources.macs  # forward and backward, like a step
+        if pruning.is_settled:
+            self.shrink(pruning)
+
+    def shrink(self, pruning: WidthUpdate) -> None:
         """Go on with only the channels that the masks keep."""
-        assert self.pruning is not None
-        kept = kept_channels(self.pruning.state.masks)
-        small = narrowed(self.net, self.channels, kept).to(memory_format=task.memory_format)
-        optimiser = task.optimiser(small)
+        kept = kept_channels(pruning.state.masks)
+        small = narrowed(self.net, self.channels, kept).to(memory_format=self.task.memory_format)
+        optimiser = self.task.optimiser(small)
         carry_over_momentum(self.channels, kept, (self.net, self.optimiser), (small, optimiser))
         self.net, self.optimiser, self.pruning = small, optimiser, None
         self.widths = tuple(len(indices) for indices in kept)
-        self.channels = find_channels(small, task.network.input_shape)
+        self.channels = find_channels(small, self.task.network.input_shape)
+
+    def add_row(self, loss: float | None) -> None:
+        """A row of the trajectory for a moment without an update."""
+        update = self.rows[-1].update if self.rows else 0
+        used = resources(self.channels.graph, self.task.budget.runtime)
+        self.rows.append(TrajectoryRow.between_updates(self.step, update, loss, self.widths, used))
 
 
-def fresh_run(task: Task) -> Run:
-    """The start of training: wide, or as narrow as it will stay with `method: uniform` or if nothing can be pruned."""
+def started(task: Task, stored: Mapping[str, Any] | None = None) -> PruningRun:
+    """A new run; or one as it was stored, for the weights to be loaded into."""
+    if stored is None:
+        return _new(task)
+    run = _run_of(task, tuple(stored["widths"]))
+    if stored["pruning"] is not None:
+        run.pruning = WidthUpdate(run.channels, task.config, task.budget)
+        run.pruning.state = WidthState(**{**stored["pruning"], "theta": np.array(stored["pruning"]["theta"])})
+    run.macs_trained = stored["macs_trained"]
+    run.rows = [TrajectoryRow(**row) for row in stored["rows"]]
+    return run
+
+
+def _new(task: Task) -> PruningRun:
+    """Wide, or as narrow as it will stay with `method: uniform` or if nothing can be pruned."""
     torch.manual_seed(derived_seed(task.config.seed, "weights", 0))
     run = _run_of(task, None)
     can_be_pruned = bool(run.channels.widths)
@@ -94,7 +126,7 @@ def fresh_run(task: Task) -> Run:
         _draw_weights(run.net)
     elif can_be_pruned:
         run.pruning = WidthUpdate(run.channels, task.config, task.budget)
-    run.note(task, None)
+    run.add_row(None)
     return run
 
 
@@ -105,50 +137,9 @@ def _draw_weights(net: nn.Module) -> None:
             module.reset_parameters()
 
 
-def resumed_run(task: Task, checkpoint: Checkpoint) -> Run | None:
-    """Where an earlier run stopped; a checkpoint that cannot be read is dropped."""
-    path = checkpoint.saved()
-    if path is None:
-        return None
-    try:
-        return _restored(task, torch.load(path, weights_only=True))
-    except UNREADABLE:
-        checkpoint.drop()
-        return None
-
-
-def save_run(run: Run, path: Path) -> None:
-    """Write a checkpoint."""
-    pruning = None if run.pruning is None else asdict(run.pruning.state) | {"theta": run.pruning.state.theta.tolist()}
-    stored: dict[str, Any] = {
-        "format": CHECKPOINT_FORMAT,
-        "net": run.net.state_dict(),
-        "optimiser": run.optimiser.state_dict(),
-        "pruning": pruning,
-        "widths": run.widths,
-        "epoch": run.epoch,
-        "step": run.step,
-        "macs_trained": run.macs_trained,
-        "rows": [asdict(row) for row in run.rows],
-    }
-    torch.save(stored, path)
-
-
-def _restored(task: Task, stored: dict[str, Any]) -> Run:
-    if stored["format"] != CHECKPOINT_FORMAT:
-        raise ValueError(f"format {stored['format']}")
-    run = _run_of(task, tuple(stored["widths"]))
-    run.net.load_state_dict(stored["net"])
-    run.optimiser.load_state_dict(stored["optimiser"])
-    if stored["pruning"] is not None:
-        run.pruning = WidthUpdate(run.channels, task.config, task.budget)
-        run.pruning.state = WidthState(**{**stored["pruning"], "theta": np.array(stored["pruning"]["theta"])})
-    run.epoch, run.step, run.macs_trained = stored["epoch"], stored["step"], stored["macs_trained"]
-    run.rows = [TrajectoryRow(**row) for row in stored["rows"]]
-    return run
-
-
-def _run_of(task: Task, widths: tuple[int, ...] | None) -> Run:
+def _run_of(task: Task, widths: tuple[int, ...] | None) -> PruningRun:
     net = task.build(widths)
     channels = find_channels(net, task.network.input_shape)
-    return Run(net, task.optimiser(net), channels, None, widths or channels.widths)
+    return PruningRun(
+        net=net, optimiser=task.optimiser(net), task=task, channels=channels, widths=widths or channels.widths
+    )

@@ -40,14 +40,15 @@ def run(
     from stages.nets.registry import save_architecture
     from stages.prune.layer_table import write_layers
     from stages.prune.metrics import prune_metrics, write_network
-    from stages.prune.task import Task, refuse_other_shape
+    from stages.prune.task import Task, refuse_other_classes
     from stages.prune.training import train
     from stages.prune.trajectory import group_names, write_trajectory
-    from stages.training.examples import load_examples
+    from stages.training.examples import load_examples, refuse_other_shape
 
     classes = len(read_json(dataset)["classes"])
     examples = load_examples(features, classes)
-    refuse_other_shape(network, examples.input_shape, classes)
+    refuse_other_shape("prune", network, examples.input_shape)
+    refuse_other_classes(network, classes)
     task = Task(examples, network, budget, config)
     trained = train(task, progress, checkpoint)
     return Pruned(

@@ -1,33 +1,29 @@
 """Training with pruning in between: the network starts wide, loses channels until it meets the budgets, is rebuilt
 small, and trains on at the lower cost (paper, 'Early termination').
 
-After every epoch the whole state is checkpointed; a run that continues from there ends with the same bytes as one that
-was never interrupted. Refused: a budget that no width can meet (ConfigError, before training), a loss that is not
-finite, budgets not met by the last epoch (StageError; a study that was told not to look at them goes on).
+Refused: a budget that no width can meet (ConfigError, before training), a loss that is not finite, budgets not met by
+the last epoch (StageError; a study that was told not to look at them goes on).
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from functools import partial
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
 from pipeline.errors import ConfigError, StageError
 from pipeline.stage import Checkpoint, Progress
 from stages.nets.channels import Channels, find_channels
 from stages.nets.registry import Architecture, architecture_of
-from stages.prune.masks import first_broken_layer
 from stages.prune.objectives import Objectives, exceeded
-from stages.prune.run import Run, fresh_run, resumed_run, save_run
-from stages.prune.task import Task, reproducible
+from stages.prune.run import PruningRun, started
+from stages.prune.task import Task
 from stages.prune.trajectory import TrajectoryRow
 from stages.prune.width_update import WidthUpdate
 from stages.prune.widths import WidthRule
-from stages.training.determinism import derived_seed, seeded
-from stages.training.examples import augmented
+from stages.training import loop
+from stages.training.determinism import reproducible
 
 # What lets layers become narrower, the smallest change first.
 _LOOSENED = {
@@ -56,21 +52,10 @@ def train(task: Task, progress: Progress, checkpoint: Checkpoint) -> Trained:
     with reproducible(task.config.threads):
         unpruned = find_channels(task.build(), task.network.input_shape)
         refuse_unreachable(task, unpruned)
-        run = resumed_run(task, checkpoint) or fresh_run(task)
-        progress.start(task.config.epochs, "epoch")
-        if run.epoch:
-            progress.advance(run.epoch, note="resumed")
-        while run.epoch < task.config.epochs:
-            loss = _train_epoch(task, run)
-            run.epoch += 1
-            if run.pruning is None:
-                run.note(task, loss)
-            checkpoint.save(lambda path: save_run(run, path))
-            share = task.accuracy(run.net, run.forward, task.examples.validation)
-            progress.advance(1, note=f"loss {loss:.2f} val {100 * share:.1f} %")
+        run = loop.train(task.recipe, partial(started, task), task.batches, progress, checkpoint)
         if run.pruning is not None:
             _refuse_missed_budgets(task, run.pruning)
-            run.shrink(task)
+            run.shrink(run.pruning)
         return _result(task, run, unpruned)
 
 
@@ -117,67 +102,8 @@ def _refuse_missed_budgets(task: Task, pruning: WidthUpdate) -> None:
         )
 
 
-def _train_epoch(task: Task, run: Run) -> float:
-    """One pass over the training examples; their mean loss."""
-    config, examples = task.config, task.examples.train
-    torch.manual_seed(derived_seed(config.seed, "layers", run.epoch))
-    order = torch.randperm(len(examples), generator=seeded(config.seed, "order", run.epoch))
-    noise = seeded(config.seed, "augmentation", run.epoch)
-    run.net.train()
-    total = 0.0
-    chosen = order[: task.steps_per_epoch * task.batch].split(task.batch)
-    for x, y in task.examples.train_batches(chosen, derived_seed(config.seed, "waveforms", run.epoch)):
-        loss = train_step(task, run, task.laid_out(augmented(x, config, noise)), y)
-        total += loss
-        if run.pruning is not None and run.step >= config.start_step and run.step % config.update_every == 0:
-            update_widths(task, run, run.pruning, loss)
-    return total / task.steps_per_epoch
-
-
-def train_step(task: Task, run: Run, x: Tensor, y: Tensor) -> float:
-    """One step of SGD; the loss before it."""
-    for group in run.optimiser.param_groups:
-        group["lr"] = task.learning_rate(run.step)
-    run.optimiser.zero_grad()
-    loss = F.cross_entropy(run.forward(x), y, label_smoothing=task.config.label_smoothing)
-    value = float(loss.detach())
-    if not math.isfinite(value):
-        raise _diverged(task, run, f"training loss is {value}", x)
-    loss.backward()
-    run.optimiser.step()
-    run.step += 1
-    run.macs_trained += len(y) * run.channels.resources.macs  # masked channels are computed too, until the shrink
-    return value
-
-
-def _diverged(task: Task, run: Run, found: str, x: Tensor) -> StageError:
-    layer = first_broken_layer(run.channels, x) or "the loss itself"
-    return StageError(
-        f"prune: {found} at step {run.step}, first not finite in {layer}; "
-        f"lower prune.learning_rate (now {task.config.learning_rate:g})"
-    )
-
-
-def update_widths(task: Task, run: Run, pruning: WidthUpdate, loss: float) -> None:
-    """One update of widths and masks; shrinks the network once they have settled."""
-    validation = task.examples.validation
-    generator = seeded(task.config.seed, "validation", pruning.state.updates)
-    chosen = torch.randperm(len(validation), generator=generator)[: task.config.validation_batch]
-    x = task.laid_out(validation.x[chosen])
-    try:
-        moved = pruning.update(run.net, x, validation.y[chosen])
-    except FloatingPointError as error:
-        run.net.eval()  # as P_TSK was computed; batch statistics could hide what is broken
-        raise _diverged(task, run, str(error), x) from error
-    run.rows.append(TrajectoryRow.of(run.step, pruning.state.updates, loss, moved))
-    if moved.move is not None and moved.move.task_loss is not None:
-        run.macs_trained += len(chosen) * run.channels.resources.macs  # forward and backward, like a training step
-    if pruning.is_settled:
-        run.shrink(task)
-
-
-def _result(task: Task, run: Run, unpruned: Channels) -> Trained:
-    trained_unpruned = unpruned.resources.macs * task.config.epochs * task.steps_per_epoch * task.batch
+def _result(task: Task, run: PruningRun, unpruned: Channels) -> Trained:
+    trained_unpruned = unpruned.resources.macs * task.config.epochs * task.recipe.steps_per_epoch * task.batch
     return Trained(
         net=run.net.eval(),
         architecture=architecture_of(task.network, run.widths),

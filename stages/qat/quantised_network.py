@@ -7,7 +7,6 @@ sample, so that export can state how often int8 agrees.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,10 @@ from stages.graph.from_torch.conversion import graph_from_torch
 from stages.graph.record import graph_to_record
 from stages.nets.registry import Architecture
 from stages.qat.fake_quant import FakeQuantNetwork
-from stages.qat.training import Split, accuracy, predictions
+from stages.training.evaluation import accuracy, predictions
+from stages.training.examples import Examples
+
+_EVALUATED_AT_ONCE = 32  # samples: the doubles of a layer stay near the cache
 
 
 @dataclass(frozen=True)
@@ -43,10 +45,11 @@ def fake_quant_network(architecture: Architecture, weights: Path) -> FakeQuantNe
     return FakeQuantNetwork(graph_from_torch(network.eval(), architecture.input_shape))
 
 
-def measured(network: FakeQuantNetwork, splits: Mapping[str, Split], *, quantises: bool) -> Measured:
+def measured(network: FakeQuantNetwork, examples: Examples, *, quantises: bool) -> Measured:
     """How good the network is on data it was not trained on, with or without rounding."""
+    splits = {"validation": examples.validation, "test": examples.test}
     with nullcontext() if quantises else network.without_rounding():
-        classes = {name: predictions(network, splits[name].x) for name in ("validation", "test")}
+        classes = {name: predictions(network, network, split.x, _EVALUATED_AT_ONCE) for name, split in splits.items()}
     accuracies = {name: accuracy(found, splits[name].y) for name, found in classes.items()}
     return Measured(accuracies, classes["test"])
 

@@ -10,21 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import Field
-
-from pipeline.stage import Checkpoint, Config, Progress, stage, write_json
-
-
-class QatConfig(Config):
-    """How long and how to fine-tune."""
-
-    epochs: int = Field(default=10, ge=0)  # 0: calibration only
-    batch: int = Field(default=100, ge=1)
-    learning_rate: float = Field(default=1e-4, gt=0)  # Adam's, at the start of the cosine schedule
-    label_smoothing: float = Field(default=0.1, ge=0, lt=1)  # the same as in prune by default
-    calibration_samples: int = Field(default=500, ge=1)  # of the training split
-    threads: int = Field(default=2, ge=1)  # part of the result: sums are split among them
-    seed: int = Field(default=0, ge=0)
+from pipeline.stage import Checkpoint, Progress, stage, write_json
+from stages.qat.config import QatConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,18 +35,20 @@ def run(
 ) -> Quantised:
     from stages.nets.registry import read_architecture
     from stages.qat.quantised_network import fake_quant_network, measured, save_quantised
-    from stages.qat.training import Recipe, deterministic, load_splits, train
+    from stages.qat.training import train
+    from stages.training.determinism import reproducible
+    from stages.training.examples import load_examples, refuse_other_shape
 
     shape = read_architecture(architecture)
-    recipe = Recipe(**config.model_dump(exclude={"threads"}))
-    with deterministic(config.threads, config.seed):
-        splits = load_splits(features, shape.input_shape, shape.classes)
-        trained = fake_quant_network(shape, network)
-        before = measured(trained, splits, quantises=False)
-        losses = train(trained, splits["train"], recipe, progress, checkpoint)
-        after = measured(trained, splits, quantises=True)
-    metrics = {"float": before.accuracies, "fake_quant": after.accuracies, "losses": losses}
+    examples = load_examples(features, shape.classes)
+    refuse_other_shape("qat", shape.network, examples.input_shape)
+    with reproducible(config.threads):
+        pruned = fake_quant_network(shape, network)
+        before = measured(pruned, examples, quantises=False)
+        trained = train(pruned, examples, config, progress, checkpoint)
+        after = measured(trained.net, examples, quantises=True)
+    metrics = {"float": before.accuracies, "fake_quant": after.accuracies, "losses": trained.losses}
     return Quantised(
-        qat_network=save_quantised(out_dir / "qat.pt", trained, before, after),
+        qat_network=save_quantised(out_dir / "qat.pt", trained.net, before, after),
         qat_metrics=write_json(out_dir / "metrics.json", metrics),
     )

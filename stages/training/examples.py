@@ -1,4 +1,4 @@
-"""Features and labels as tensors, and their augmentation.
+"""Features and labels as tensors.
 
 The files stay on the disk and are mapped into memory, so a set may be larger than the memory. Where prepare stored
 waveforms (`data.augment: on_the_fly`), a process beside the training makes each batch anew before it is needed; what it
@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from data.examples.augmentation import Augment, augmentation
 from pipeline.errors import StageError
-from stages.prune.config import PruneConfig
+from stages.nets.config import NetworkConfig
 
 SPLITS = ("train", "validation", "test")
 AHEAD = 2  # batches that wait for the training; more would only fill the shared memory
@@ -50,8 +50,8 @@ class Examples:
         channels, height, width = self.train.x.shape[1:]
         return height, width, channels
 
-    def train_batches(self, chosen: Sequence[Tensor], seed: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Features and labels of the chosen training examples, batch after batch."""
+    def train_batches(self, chosen: Sequence[Tensor], seed: Sequence[int]) -> Iterator[tuple[Tensor, Tensor]]:
+        """Features and labels of the chosen training examples, batch after batch; `seed` is the augmentation's."""
         if self.augment is None:
             for numbers in chosen:
                 yield self.train.x[numbers], self.train.y[numbers]
@@ -70,20 +70,20 @@ class Examples:
         except RuntimeError as error:
             if "DataLoader worker" not in str(error):
                 raise
-            raise StageError("prune: the process that augments was killed; was there enough memory?") from error
+            raise StageError("training: the process that augments was killed; was there enough memory?") from error
 
 
 @dataclass(frozen=True, eq=False)
 class _FreshBatches(Dataset):
     augment: Augment
     chosen: Sequence[Tensor]
-    seed: int
+    seed: Sequence[int]
 
     def __len__(self) -> int:
         return len(self.chosen)
 
     def __getitem__(self, batch: int) -> Tensor:
-        return torch.from_numpy(self.augment(self.chosen[batch].numpy(), [self.seed]))
+        return torch.from_numpy(self.augment(self.chosen[batch].numpy(), self.seed))
 
 
 def load_examples(folder: Path, classes: int) -> Examples:
@@ -110,31 +110,10 @@ def _load_split(folder: Path, name: str, classes: int) -> Split:
     return Split(features, torch.from_numpy(y.astype(np.int64)))
 
 
-def augmented(x: Tensor, config: PruneConfig, generator: torch.Generator) -> Tensor:
-    """Each example shifted in time, a stretch of frames and a band of coefficients set to 0 (the mean), noise added."""
-    count, _, frames, coefficients = x.shape
-    if config.shift_frames:
-        shift = _whole(count, -config.shift_frames, config.shift_frames, generator)
-        source = torch.arange(frames)[None, :] - shift[:, None]
-        # Beyond its ends a clip goes on as it ended there: what is outside is background.
-        index = source.clamp(0, frames - 1)[:, None, :, None].expand_as(x)
-        x = x.gather(2, index)
-    if config.noise:
-        x = x + torch.randn(x.shape, generator=generator) * config.noise
-    if config.masked_frames:
-        x = x * _kept(count, frames, config.masked_frames, generator)[:, None, :, None]
-    if config.masked_coefficients:
-        x = x * _kept(count, coefficients, config.masked_coefficients, generator)[:, None, None, :]
-    return x
-
-
-def _kept(count: int, length: int, longest: int, generator: torch.Generator) -> Tensor:
-    """For each example 1 everywhere but on one random stretch of at most `longest`."""
-    size = _whole(count, 0, longest, generator)
-    start = (torch.rand(count, generator=generator) * (length - size + 1)).long()
-    position = torch.arange(length)[None, :]
-    return 1.0 - ((position >= start[:, None]) & (position < (start + size)[:, None])).float()
-
-
-def _whole(count: int, low: int, high: int, generator: torch.Generator) -> Tensor:
-    return torch.randint(low, high + 1, (count,), generator=generator)
+def refuse_other_shape(step: str, network: NetworkConfig, input_shape: tuple[int, int, int]) -> None:
+    """StageError unless the network is made for features of this shape."""
+    if network.input_shape != input_shape:
+        raise StageError(
+            f"{step}: features are {input_shape} (height, width, channels), {network.title} is made for "
+            f"{network.input_shape}; set network.input_shape to that, or change the data section"
+        )

@@ -82,7 +82,7 @@ def measured(examples: Examples, steps: int, width: int) -> dict[str, float]:
     times: dict[str, list[float]] = {"preloaded": [], "on_the_fly": []}
     for block in range(BLOCKS):
         for name, source in (("preloaded", preloaded), ("on_the_fly", examples)):
-            times[name].append(steps_s(net, optimiser, iter(source.train_batches(chosen, block)), steps))
+            times[name].append(steps_s(net, optimiser, iter(source.train_batches(chosen, [block])), steps))
     ratios = [fresh / before for before, fresh in zip(times["preloaded"], times["on_the_fly"], strict=True)]
     return {
         "preloaded_step_ms": 1e3 * statistics.median(times["preloaded"]),

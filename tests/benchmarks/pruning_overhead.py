@@ -24,10 +24,11 @@ import torch
 
 from stages.nets.config import NetworkConfig
 from stages.prune.config import PruneConfig
-from stages.prune.run import Run, fresh_run
-from stages.prune.task import Task, reproducible
-from stages.prune.training import train_step, update_widths
+from stages.prune.run import PruningRun, started
+from stages.prune.task import Task
+from stages.training.determinism import reproducible
 from stages.training.examples import Examples, Split
+from stages.training.loop import train_step
 from tests.benchmarks.subjects.pruning_experiments import prune_experiment
 
 MOST_OVERHEAD, LEAST_SPEED_UP = 1.08, 0.5
@@ -62,9 +63,9 @@ def noise(network: NetworkConfig, count: int) -> Split:
     )
 
 
-def plain_run(task: Task) -> Run:
+def plain_run(task: Task) -> PruningRun:
     """The same training without pruning."""
-    run = fresh_run(task)
+    run = started(task)
     run.pruning = None
     return run
 
@@ -82,23 +83,23 @@ def main() -> int:
     x, y = task.laid_out(split.x[: config.batch]), split.y[: config.batch]
     times: dict[str, list[Span]] = {"plain": [], "pruned": [], "update": [], "beside": [], "small": []}
     with reproducible(given.threads):
-        plain, pruned = plain_run(task), fresh_run(task)
+        plain, pruned = plain_run(task), started(task)
         pruning = pruned.pruning
         assert pruning is not None
         turns = [("plain", plain), ("pruned", pruned)]
         for _ in range(WARM_UP + given.pairs):
             for name, run in turns:
-                times[name].append(span(lambda run=run: train_step(task, run, x, y)))
+                times[name].append(span(lambda run=run: train_step(task.recipe, run, x, y)))
             turns.reverse()
             if not pruning.state.reached:  # an update of the masks alone costs less
-                times["update"].append(span(lambda: update_widths(task, pruned, pruning, 0.0)))
+                times["update"].append(span(lambda: pruned.update_widths(pruning, 0.0)))
         while not pruning.state.reached:
             assert pruning.state.updates < MOST_UPDATES
-            update_widths(task, pruned, pruning, 0.0)
-        pruned.shrink(task)
+            pruned.update_widths(pruning, 0.0)
+        pruned.shrink(pruning)
         for _ in range(WARM_UP + given.pairs // 2):
-            times["beside"].append(span(lambda: train_step(task, plain, x, y)))
-            times["small"].append(span(lambda: train_step(task, pruned, x, y)))
+            times["beside"].append(span(lambda: train_step(task.recipe, plain, x, y)))
+            times["small"].append(span(lambda: train_step(task.recipe, pruned, x, y)))
     middle = {name: median(found[WARM_UP:]) for name, found in times.items()}
     mac_ratio = plain.channels.resources.macs / pruned.channels.resources.macs
     lines = [

@@ -26,11 +26,12 @@ import torch.nn.functional as F
 from stages.prune.channels import saliences
 from stages.prune.config import PruneConfig
 from stages.prune.masks import folded_forward, top_masks
-from stages.prune.run import Run, fresh_run
-from stages.prune.task import Task, reproducible
+from stages.prune.run import PruningRun, started
+from stages.prune.task import Task
 from stages.prune.task_loss import task_loss
-from stages.prune.training import train_step, update_widths
+from stages.training.determinism import reproducible
 from stages.training.examples import Split, load_examples
+from stages.training.loop import train_step
 from tests.benchmarks.subjects.pruning_experiments import prune_experiment
 
 CUT = 0.05  # of a group's channels
@@ -42,7 +43,7 @@ def channels_last(x: torch.Tensor) -> torch.Tensor:
     return x.contiguous(memory_format=torch.channels_last)
 
 
-def validation_loss(run: Run, masks: list[torch.Tensor], split: Split) -> float:
+def validation_loss(run: PruningRun, masks: list[torch.Tensor], split: Split) -> float:
     run.net.eval()
     with torch.no_grad():
         losses = [
@@ -53,7 +54,7 @@ def validation_loss(run: Run, masks: list[torch.Tensor], split: Split) -> float:
     return sum(losses) / len(split)
 
 
-def true_slopes(run: Run, split: Split) -> np.ndarray:
+def true_slopes(run: PruningRun, split: Split) -> np.ndarray:
     """By how much the loss falls per unit of pi, group by group."""
     assert run.pruning is not None
     masks, salience = run.pruning.state.masks, saliences(run.net, run.channels)
@@ -67,7 +68,7 @@ def true_slopes(run: Run, split: Split) -> np.ndarray:
     return np.array(slopes)
 
 
-def batch_slopes(run: Run, split: Split, size: int, slope: str) -> np.ndarray:
+def batch_slopes(run: PruningRun, split: Split, size: int, slope: str) -> np.ndarray:
     """Gradients of several validation batches, one row each."""
     assert run.pruning is not None
     draw = torch.Generator().manual_seed(1)
@@ -79,7 +80,7 @@ def batch_slopes(run: Run, split: Split, size: int, slope: str) -> np.ndarray:
     return np.array(rows)
 
 
-def report(run: Run, split: Split, config: PruneConfig) -> str:
+def report(run: PruningRun, split: Split, config: PruneConfig) -> str:
     """The table at one update."""
     pruning = run.pruning
     assert pruning is not None
@@ -136,12 +137,10 @@ def main() -> int:
     some = torch.randperm(len(validation), generator=torch.Generator().manual_seed(2))[:TRUE_EXAMPLES]
     split = Split(validation.x[some], validation.y[some])
     with reproducible(1):
-        run, epoch = fresh_run(task), 0
+        run, epoch = started(task), 0
         while True:
-            order = torch.randperm(len(task.examples.train), generator=torch.Generator().manual_seed(epoch))
-            chosen = order[: task.steps_per_epoch * task.batch].split(task.batch)
-            for x, y in task.examples.train_batches(chosen, epoch):
-                train_step(task, run, channels_last(x), y)
+            for x, y in task.batches(epoch):
+                train_step(task.recipe, run, x, y)
                 if run.step >= config.start_step and run.step % config.update_every == 0:
                     assert run.pruning is not None
                     if run.pruning.state.reached or run.pruning.state.updates >= max(wanted):
@@ -149,7 +148,7 @@ def main() -> int:
                     if run.pruning.state.updates + 1 in wanted:
                         sys.stdout.write(report(run, split, config) + "\n")
                         sys.stdout.flush()
-                    update_widths(task, run, run.pruning, 0.0)
+                    run.update_widths(run.pruning, 0.0)
             epoch += 1
 
 

@@ -16,9 +16,11 @@ from stages.export.quantise import int8_graph, load_qat
 from stages.graph.arithmetic.int8_reference import run_graph
 from stages.graph.from_torch.conversion import graph_from_torch
 from stages.nets.registry import read_architecture
+from stages.qat.config import QatConfig
 from stages.qat.fake_quant import FakeQuantNetwork
 from stages.qat.quantised_network import fake_quant_network
-from stages.qat.training import Recipe, load_splits, train
+from stages.qat.training import train
+from stages.training.examples import load_examples
 from tests.stages.qat.small_task import INPUT_SHAPE, Quiet, lively_network, small_task
 
 
@@ -26,13 +28,13 @@ from tests.stages.qat.small_task import INPUT_SHAPE, Quiet, lively_network, smal
 def test_int8_agrees_with_the_fake_quant_network(tmp_path: Path, seed: int) -> None:
     task = small_task(tmp_path, seed)
     architecture = read_architecture(task.architecture)
-    splits = load_splits(task.features, architecture.input_shape, architecture.classes)
+    examples = load_examples(task.features, architecture.classes)
     fake = fake_quant_network(architecture, task.network)
-    recipe = Recipe(epochs=4, batch=20, learning_rate=2e-2, label_smoothing=0.1, calibration_samples=100, seed=seed)
-    train(fake, splits["train"], recipe, Quiet(), Checkpoint(tmp_path / "checkpoint"))
+    config = QatConfig(epochs=4, batch=20, learning_rate=2e-2, label_smoothing=0.1, calibration_samples=100, seed=seed)
+    train(fake, examples, config, Quiet(), Checkpoint(tmp_path / "checkpoint"))
     graph = int8_graph(fake.quantised_graph())
     with torch.no_grad():
-        logits = fake.eval()(splits["test"].x).numpy()
+        logits = fake.eval()(examples.test.x).numpy()
     result = graph.ops[-1].inputs[0]
     computed = run_graph(graph, load_test_split(task.features, graph).inputs)[result]
     grid = graph.tensors[result].quantisation

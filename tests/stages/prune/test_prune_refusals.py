@@ -14,10 +14,10 @@ from pydantic import ValidationError
 from pipeline.errors import ConfigError, StageError
 from stages.nets.config import BudgetConfig, NetworkConfig
 from stages.prune.config import PruneConfig
-from stages.prune.run import fresh_run
+from stages.prune.run import started
 from stages.prune.task import Task
-from stages.prune.training import train_step
 from stages.training.examples import Examples, Split
+from stages.training.loop import train_step
 from tests.stages.prune.prune_runs import (
     BUDGET,
     NETWORK,
@@ -160,12 +160,12 @@ def test_a_broken_layer_is_named_with_its_path_and_the_step(layer):
     draw = torch.Generator().manual_seed(0)
     split = Split(torch.randn(10, 1, 12, 6, generator=draw), torch.randint(0, 3, (10,), generator=draw))
     task = Task(Examples(split, split, split), NETWORK, BUDGET, PruneConfig(**QUICK))
-    run_ = fresh_run(task)
+    run_ = started(task)
     for _ in range(3):
-        train_step(task, run_, split.x, split.y)
+        train_step(task.recipe, run_, split.x, split.y)
     run_.net.get_submodule(layer).weight.data[0] = float("nan")
     with pytest.raises(StageError, match=rf"training loss is nan at step 3, first not finite in {re.escape(layer)};"):
-        train_step(task, run_, split.x, split.y)
+        train_step(task.recipe, run_, split.x, split.y)
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ from pipeline.errors import StageError
 from pipeline.stage import Checkpoint, read_json
 from stages.graph.record import graph_from_record
 from stages.qat.stage import QatConfig, Quantised, run
-from stages.qat.training import load_splits
-from tests.stages.qat.small_task import CLASSES, INPUT_SHAPE, Quiet, SmallTask, small_task
+from stages.training.examples import load_examples
+from tests.stages.qat.small_task import CLASSES, Quiet, SmallTask, small_task
 
 CONFIG = QatConfig(epochs=4, batch=20, learning_rate=2e-2, calibration_samples=60, threads=1)
 
@@ -101,12 +101,7 @@ def test_a_run_killed_after_any_epoch_ends_with_the_same_bytes(
 def test_with_what_augmentation_needs_every_epoch_sees_other_samples(undisturbed: Quantised, tmp_path: Path) -> None:
     task = small_task(tmp_path)
     (task.features / "augmentation.json").write_text('{"kind": "pictures"}')
-    split = load_splits(task.features, INPUT_SHAPE, CLASSES)["train"]
-    assert split.augment is not None
-    numbers = torch.tensor([3, 5, 8])
-    first, again, other = (split.fresh(numbers, [0, epoch]) for epoch in (0, 0, 1))
-    assert torch.equal(first, torch.from_numpy(split.augment(numbers.numpy(), [0, 0])).permute(0, 3, 1, 2))
-    assert torch.equal(first, again) and not torch.equal(first, other)
+    assert load_examples(task.features, CLASSES).augment is not None
     fresh = quantised(task, tmp_path / "fresh")
     assert contents(fresh) != contents(undisturbed)
     with pytest.raises(Killed):
@@ -132,7 +127,7 @@ def test_an_unusable_checkpoint_is_dropped(
     elif damage == "garbage":
         checkpoint.save(lambda path: path.write_bytes(b"nothing that torch could have written"))
     else:
-        foreign = {"network": {"strange": torch.zeros(3)}, "optimiser": {}, "losses": [1.0]}
+        foreign = torch.load(saved, weights_only=True) | {"net": {"strange": torch.zeros(3)}}
         checkpoint.save(lambda path: torch.save(foreign, path))
     assert contents(quantised(task, tmp_path)) == contents(undisturbed)
 
@@ -156,20 +151,20 @@ def test_weights_of_another_network_are_refused(task: SmallTask, tmp_path: Path)
 def test_labels_out_of_range_are_refused(tmp_path: Path) -> None:
     task = small_task(tmp_path)
     np.save(task.features / "train_y.npy", np.full(240, 4))
-    with pytest.raises(StageError, match="split 'train' has labels 4 to 4, needed 0 to 3"):
+    with pytest.raises(StageError, match="train has labels 4 to 4, needed 0 to 3"):
         quantised(task, tmp_path)
 
 
 def test_a_missing_split_is_named(tmp_path: Path) -> None:
     task = small_task(tmp_path)
     (task.features / "validation_x.npy").unlink()
-    with pytest.raises(StageError, match="split 'validation' cannot be read .* run prepare again"):
+    with pytest.raises(StageError, match="validation_x.npy: not readable as an array .* run the prepare step again"):
         quantised(task, tmp_path)
 
 
 @pytest.mark.parametrize("learning_rate", [1e20, 1e30])
 def test_a_run_that_diverges_ends_with_a_sentence(task: SmallTask, tmp_path: Path, learning_rate: float) -> None:
-    expected = r"qat: (the loss of epoch \d is nan|activations from .* have no int8 grid); lower qat.learning_rate"
+    expected = r"qat: (training loss is nan at step \d+|activations from .* have no int8 grid); lower qat.learning_rate"
     with pytest.raises(StageError, match=expected):
         quantised(task, tmp_path, config=CONFIG.model_copy(update={"learning_rate": learning_rate}))
 

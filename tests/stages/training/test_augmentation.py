@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from stages.prune.config import PruneConfig
+from stages.training.augmentation import augmented
 from stages.training.determinism import derived_seed, seeded
-from stages.training.examples import augmented
 
 OFF = {"shift_frames": 0, "masked_frames": 0, "masked_coefficients": 0, "noise": 0.0}
 CLIPS = torch.arange(1.0, 20 * 9 * 4 + 1).reshape(20, 1, 9, 4)

@@ -12,7 +12,7 @@ import pytest
 COUNT_FAULTS = """
 import resource
 import torch
-from stages.prune.task import reproducible
+from stages.training.determinism import reproducible
 
 def page_faults(steps):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

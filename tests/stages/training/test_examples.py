@@ -27,7 +27,7 @@ def examples(folder: Path) -> Examples:
 
 
 def batches(source: Examples, seed: int = 3) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    return [(x.clone(), y) for x, y in source.train_batches(torch.arange(30).split(7), seed)]
+    return [(x.clone(), y) for x, y in source.train_batches(torch.arange(30).split(7), [seed])]
 
 
 def test_prepared_examples_come_as_they_are(tmp_path: Path) -> None:
