@@ -1,1 +1,1 @@
-"""The steps of the pipeline, one folder each, and the two rooms they share: `graph` and `nets`."""
+"""Artifacts -> artifacts: the steps, one folder each, the rooms they share, and the tools that are no step."""

@@ -1,4 +1,4 @@
-"""The arrows between the rooms run one way, and no room pulls in what it must not."""
+"""The arrows between rooms and inside them run one way, no folder is crowded, and each says what it is for."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import ast
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path, PurePosixPath
 
 import pytest
 import yaml
@@ -18,23 +19,65 @@ from pipeline.stage import Stage
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = ("pipeline", "stages", "boards", "hil", "data")
 STEPS = ("prepare", "prune", "qat", "export", "bring", "firmware", "flash", "measure", "report")
-CONTRACT = ("pipeline.stage", "pipeline.errors", "pipeline.units")
+CONTRACT = ("pipeline.errors", "pipeline.units", "pipeline.stage")  # the last one for steps only
+SHARED = ("boards", "hil", "data", "stages.graph", "stages.nets", "stages.training")  # what steps may use
+TABLES_OF_CONTENTS = (".stage", ".__init__", ".__main__")  # they may name what lies in and below their folder
+SOURCE_SUFFIXES = (".py", ".c", ".h", ".S", ".ld")
+MOST_FILES = 15  # in a folder: more is a corridor with too many doors
 HEAVY = ("torch", "torchaudio", "torchvision", "tensorflow", "numpy", "pandas", "ray", "tflite_micro", "ai_edge_litert")
 
 
-def modules() -> Iterator[tuple[str, Path]]:
-    for room in ROOMS:
-        for path in sorted((ROOT / room).rglob("*.py")):
-            yield ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"), path
+def sources() -> dict[str, str]:
+    """Every module of ours: dotted name -> text. A package is named like its `__init__`."""
+    files = [path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))]
+    return {".".join(path.relative_to(ROOT).with_suffix("").parts): path.read_text() for path in files}
 
 
 def imports(text: str) -> Iterator[str]:
+    """Every dotted name that is imported, also inside functions and for type checking; `from a import b` gives a.b."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, "write imports in full: the reader sees the room"
-            yield node.module or ""
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def module_of(imported: str, known: Collection[str]) -> str | None:
+    """The module of ours that a dotted name lies in."""
+    parts = imported.split(".")
+    names = (".".join(parts[:end]) for end in range(len(parts), 0, -1))
+    return next((found for name in names for found in (name, f"{name}.__init__") if found in known), None)
+
+
+def arrows(found: Mapping[str, str]) -> dict[str, set[str]]:
+    """Which modules of ours each module imports."""
+    return {
+        name: {module for each in imports(text) if (module := module_of(each, found)) and module != name}
+        for name, text in found.items()
+    }
+
+
+def cycle(graph: Mapping[str, set[str]]) -> list[str]:
+    """Nodes that lead back to themselves; empty if there are none."""
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def between_folders(graph: Mapping[str, set[str]]) -> dict[str, set[str]]:
+    """The same arrows from folder to folder. What ties a folder together (`stage`, `__init__`) is no part of it."""
+
+    def folder(module: str) -> str:
+        is_table = module.endswith(TABLES_OF_CONTENTS) and module != "pipeline.stage"
+        return module if is_table else module.rpartition(".")[0]
+
+    result: dict[str, set[str]] = {}
+    for module, imported in graph.items():
+        result.setdefault(folder(module), set()).update(map(folder, imported))
+    return {name: others - {name} for name, others in result.items()}
 
 
 def room_of(module: str) -> str:
@@ -44,18 +87,15 @@ def room_of(module: str) -> str:
 
 
 def allowed(importer: str, imported: str) -> bool:
-    if imported.split(".")[0] not in ROOMS or room_of(importer) == room_of(imported):
+    room, to = room_of(importer), room_of(imported)
+    if imported.split(".")[0] not in ROOMS or room == to:
         return True
-    room = importer.split(".")[0]
     if room == "pipeline":
         return False
-    if imported.startswith("pipeline"):
-        return imported in (CONTRACT if room == "stages" else ("pipeline.errors", "pipeline.units"))
-    if room != "stages":
-        return False
-    return room_of(importer) == "stages.tools" or room_of(imported) in (
-        *("boards", "hil", "data", "stages.graph", "stages.nets", "stages.training"),
-    )
+    if to == "pipeline":
+        contract = CONTRACT if room.startswith("stages") else CONTRACT[:2]
+        return any(imported == name or imported.startswith(f"{name}.") for name in contract)
+    return room.startswith("stages.") and (room == "stages.tools" or to in SHARED)
 
 
 def wrong_arrows(importer: str, text: str) -> list[str]:
@@ -63,24 +103,93 @@ def wrong_arrows(importer: str, text: str) -> list[str]:
 
 
 def test_no_import_goes_against_the_arrows():
-    assert [arrow for name, path in modules() for arrow in wrong_arrows(name, path.read_text())] == []
+    assert [arrow for name, text in sources().items() for arrow in wrong_arrows(name, text)] == []
 
 
 @pytest.mark.parametrize(
     ("importer", "line"),
     [
-        ("pipeline.engine.runner", "import hil.link.device_link"),
+        ("pipeline.engine.runner", "import hil.link"),
         ("pipeline.cli.__main__", "from stages.prune import stage"),
         ("hil.link.device_link", "from stages.graph import graph"),
         ("hil.link.device_link", "from pipeline.engine.cache import Cache"),
         ("boards", "import data"),
         ("stages.qat.stage", "from stages.prune.config import PruneConfig"),
+        ("stages.training.loop", "from stages.prune.config import PruneConfig"),
         ("stages.graph.graph", "from stages.qat import stage"),
+        ("stages.graph.graph", "from stages.tools import inspection"),
         ("stages.qat.stage", "def late():\n    import pipeline.engine.runner"),
     ],
 )
 def test_a_wrong_arrow_is_caught(importer, line):
     assert len(wrong_arrows(importer, line)) == 1
+
+
+def test_no_module_imports_itself_by_a_detour():
+    assert cycle(arrows(sources())) == []
+
+
+def test_sub_rooms_point_one_way():
+    assert cycle(between_folders(arrows(sources()))) == []
+
+
+@pytest.mark.parametrize(
+    ("module", "line", "is_cycle_of_modules"),
+    [
+        ("stages.graph.graph", "from stages.graph.memory.resources import resources", True),
+        ("stages.graph.graph", "def late():\n    from stages.graph.memory import resources", True),
+        ("stages.graph.padding", "from stages.graph.judge.tflm_plan import scratch_bytes", False),
+        ("stages.firmware.assembly.schedule", "from stages.firmware.build.toolchain import Toolchain", False),
+        ("hil.link.replies", "from hil.bench.locks import board_lock", False),
+        ("pipeline.engine.digest", "if TYPE_CHECKING:\n    import pipeline.cli.options", False),
+    ],
+)
+def test_an_arrow_back_is_caught(module, line, is_cycle_of_modules):
+    found = sources()
+    graph = arrows(found | {module: f"{found[module]}\n{line}\n"})
+    assert bool(cycle(graph)) is is_cycle_of_modules
+    assert cycle(between_folders(graph)) != []
+
+
+def files_by_folder(names: Iterable[str]) -> dict[str, set[str]]:
+    """Source files of each folder without their endings: a .c and its .h are one."""
+    found: dict[str, set[str]] = {}
+    for path in map(PurePosixPath, names):
+        if path.suffix in SOURCE_SUFFIXES:
+            found.setdefault(str(path.parent), set()).add(path.stem)
+    return found
+
+
+def crowded(names: Iterable[str]) -> list[str]:
+    return [f"{folder}: {len(files)}" for folder, files in files_by_folder(names).items() if len(files) > MOST_FILES]
+
+
+def tracked() -> list[str]:
+    return subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+
+
+def test_no_folder_has_more_than_fifteen_source_files():
+    assert crowded(tracked()) == []
+
+
+@pytest.mark.parametrize("folder", ["stages/graph/memory", "boards/firmware/kernels", "tests/benchmarks"])
+def test_a_sixteenth_file_is_caught(folder):
+    room_left = MOST_FILES - len(files_by_folder(tracked())[folder])
+    more = [f"{folder}/another_{number}{suffix}" for number in range(room_left) for suffix in (".c", ".h")]
+    assert crowded([*tracked(), *more]) == []
+    assert crowded([*tracked(), *more, f"{folder}/one_too_many.c"]) == [f"{folder}: {MOST_FILES + 1}"]
+
+
+def test_every_folder_says_in_its_first_line_what_it_turns_into_what():
+    folders = {str(PurePosixPath(name).parent) for name in tracked() if name.endswith(".py") and name[:5] != "tests"}
+    for folder in folders:
+        docstring = ast.get_docstring(ast.parse((ROOT / folder / "__init__.py").read_text())) or ""
+        assert 20 <= len(docstring.splitlines()[0] if docstring else "") <= 120, folder
+    readme = (ROOT / "boards" / "README.md").read_text()
+    for name in tracked():
+        folder = PurePosixPath(name).parent
+        if name.endswith(".c") and folder.is_relative_to("boards/firmware"):
+            assert f"`{folder.relative_to('boards/firmware')}/`" in readme, folder
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -91,10 +200,7 @@ def test_declaring_a_step_imports_nothing_heavy(step):
 
 
 def test_the_top_level_holds_what_the_user_asked_for():
-    tracked = subprocess.run(
-        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout.splitlines()
-    top = {line.split("/")[0] for line in tracked}
+    top = {line.split("/")[0] for line in tracked()}
     files = {"pipeline.yaml", "pyproject.toml", "README.md", "Makefile", "CHANGELOG.md", "LICENSE"}
     assert {name for name in top if not name.startswith(".")} == {*ROOMS, "tests", *files}
 

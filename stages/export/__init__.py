@@ -1,1 +1,1 @@
-
+"""A fake-quant network -> model.tflite: int8, best operator order, arena planned, verified against TFLM."""

@@ -1,1 +1,1 @@
-"""The backbones, as torch networks built from a name, arguments and channel widths."""
+"""A name, arguments and channel widths -> a torch module, and the channel groups that pruning may cut."""

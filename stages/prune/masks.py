@@ -1,4 +1,4 @@
-"""Running a network with some of its channels masked.
+"""Which channels stay, by their salience, and running a network with the others masked.
 
 For training the mask is folded into the scale and offset of batch normalisation, which costs nothing:
 ReLU(0 * z + 0) = 0. That loses the gradient of a masked channel, so the task loss, which asks for it, multiplies where
@@ -9,6 +9,7 @@ do: ReLU(0 + 0) behind a sum of two masked maps has no slope either.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any
 
 import torch
@@ -16,7 +17,28 @@ from torch import Tensor, fx, nn
 from torch.func import functional_call
 
 from stages.graph.from_torch.walk import place
-from stages.nets.channels import Channels
+from stages.nets.channels import Channels, Layer
+
+
+def saliences(net: nn.Module, channels: Channels) -> list[Tensor]:
+    """Importance of every channel of every group: the largest over the group's layers.
+
+    A norm of weights is no gamma: where a group has layers with batch normalisation, only those count (the gate of a
+    squeeze-and-excitation has none).
+    """
+    found = []
+    for group in range(len(channels.widths)):
+        layers = channels.of_group(group)
+        normalised = [layer for layer in layers if layer.norm is not None]
+        found.append(reduce(torch.maximum, [_layer_salience(net, layer) for layer in normalised or layers]))
+    return found
+
+
+def _layer_salience(net: nn.Module, layer: Layer) -> Tensor:
+    """|gamma| where there is batch normalisation, else the L2 norm of the weights into the channel."""
+    if layer.norm is not None:
+        return net.get_parameter(f"{layer.norm}.weight").detach().abs()
+    return net.get_parameter(f"{layer.weight}.weight").detach().flatten(1).norm(dim=1)
 
 
 def top_masks(salience: Sequence[Tensor], widths: Sequence[int]) -> list[Tensor]:

@@ -22,8 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from stages.nets.channels import Channels
-from stages.prune.channels import saliences
-from stages.prune.masks import explicit_forward
+from stages.prune.masks import explicit_forward, saliences
 
 SMALLEST_SALIENCE = 1e-8  # keeps the log-domain sigmoid finite for a gamma of 0
 

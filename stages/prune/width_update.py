@@ -27,9 +27,8 @@ from torch import Tensor, nn
 from stages.graph.memory.resources import Resources
 from stages.nets.channels import Channels
 from stages.nets.config import BudgetConfig
-from stages.prune.channels import saliences
 from stages.prune.config import PruneConfig
-from stages.prune.masks import top_masks
+from stages.prune.masks import saliences, top_masks
 from stages.prune.objectives import Objectives, ResourceLoss
 from stages.prune.task_loss import TaskLoss, task_loss
 from stages.prune.widths import WidthRule

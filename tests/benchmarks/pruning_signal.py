@@ -23,9 +23,8 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from stages.prune.channels import saliences
 from stages.prune.config import PruneConfig
-from stages.prune.masks import folded_forward, top_masks
+from stages.prune.masks import folded_forward, saliences, top_masks
 from stages.prune.run import PruningRun, started
 from stages.prune.task import Task
 from stages.prune.task_loss import task_loss

@@ -12,8 +12,7 @@ from stages.nets.channels import find_channels
 from stages.nets.config import NetworkConfig
 from stages.nets.narrowing import cut_tensors, narrowed
 from stages.nets.registry import build
-from stages.prune.channels import saliences
-from stages.prune.masks import explicit_forward, folded_forward, top_masks
+from stages.prune.masks import explicit_forward, folded_forward, saliences, top_masks
 from stages.prune.shrink import carry_over_momentum, kept_channels
 
 SHAPE = (11, 6, 2)

@@ -189,7 +189,7 @@ def test_the_secant_is_the_loss_difference_of_a_quadratic_model():
         loss = F.cross_entropy(explicit_forward(channels, free, x[number : number + 1]), y[number : number + 1])
         by_example.append(torch.autograd.grad(loss, free))
     found = task_loss(net, channels, masks, (x, y), "secant").gradient
-    from stages.prune.channels import saliences
+    from stages.prune.masks import saliences
     from stages.prune.task_loss import multiplier_gradient
 
     for group, (mask, salience) in enumerate(zip(masks, saliences(net, channels), strict=True)):

@@ -1,6 +1,6 @@
 """Clips a second of `prepare` (decode + MFCC) against a plain loop of soundfile and torchaudio, in one run.
 
-    python tests/benchmarks/prepare_speed.py [--clips 25000] [--root FOLDER_OF_WAVS]
+    python -m tests.benchmarks.data.prepare_speed [--clips 25000] [--root FOLDER_OF_WAVS]
 
 Both read the same one-second .wav files from the page cache. The plain loop decodes one clip with soundfile, computes
 torchaudio.transforms.MFCC with the same settings, and collects the results; it may use as many threads as torch likes,

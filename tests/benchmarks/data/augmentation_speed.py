@@ -1,6 +1,6 @@
 """Step time of training with waveforms augmented on the fly against preloaded features, in one run.
 
-    python tests/benchmarks/augmentation_speed.py [--steps 20] [--width 276] [--threads 2]
+    python -m tests.benchmarks.data.augmentation_speed [--steps 20] [--width 276] [--threads 2]
 
 MN-M, batch 100. Blocks of steps with and without augmentation take turns, so that a busy neighbour meets both; each
 step waits for its batch, as in training. Exit code 1 when the median ratio is above 1.1.
