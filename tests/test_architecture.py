@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path, PurePosixPath
@@ -221,3 +222,42 @@ def test_every_program_a_step_needs_is_installed_by_make_and_named_in_pipeline_y
     by_make = set(re.findall(r"([\w-]+):[\w-]+(?= \\\n|\n)", (ROOT / "Makefile").read_text().split(".PHONY")[0]))
     assert needed <= by_make
     assert needed <= document["programs"].keys()
+
+
+IMPORTED_AS = {
+    "ai-edge-litert": "ai_edge_litert",
+    "font-roboto": "font_roboto",
+    "mbed-tools": "mbed_tools",
+    "pillow": "PIL",
+    "pyelftools": "elftools",
+    "pyserial": "serial",
+    "pyyaml": "yaml",
+    "resvg-py": "resvg_py",
+    "tensorflow-cpu": "tensorflow",
+    "tflite-micro": "tflite_micro",
+    "litert-torch": "litert_torch",
+    "ai-edge-quantizer": "ai_edge_quantizer",
+}
+
+
+def test_every_dependency_is_imported_or_says_why_it_is_there():
+    text = (ROOT / "pyproject.toml").read_text()
+    project = tomllib.loads(text)["project"]
+    extras = [each for name, group in project["optional-dependencies"].items() if name != "dev" for each in group]
+    everything = "\n".join(sources().values())
+    for requirement in (*project["dependencies"], *extras):
+        name = re.split(r"[<>=\[]", requirement)[0]
+        module = IMPORTED_AS.get(name, name)
+        is_imported = re.search(rf'(import|from) {module}\b|"{module}[".]', everything)
+        has_reason = any(f'"{requirement}"' in line and "#" in line for line in text.splitlines())
+        assert is_imported or has_reason, requirement
+
+
+def test_where_to_change_what_names_files_that_exist():
+    table = (ROOT / "README.md").read_text().split("## Where to change what")[1].split("\n## ")[0]
+    rows = [line.split("|")[1:3] for line in table.splitlines() if line.startswith("| ")][1:]
+    assert len(rows) == 12
+    for change, places in rows:
+        files = re.findall(r"`([^`]+)`", places)
+        assert 2 <= len(files) <= 3, change
+        assert all((ROOT / file).exists() for file in files), (change, files)
