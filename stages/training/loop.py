@@ -169,7 +169,7 @@ def _resumed(start: Start[AnyRun], checkpoint: Checkpoint) -> AnyRun | None:
         stored = torch.load(path, weights_only=True)
         if stored["format"] != CHECKPOINT_FORMAT:
             raise ValueError(f"format {stored['format']}")
-        run = start(stored["own"])
+        run = start({**stored["own"]})
         run.net.load_state_dict(stored["net"])
         run.optimiser.load_state_dict(stored["optimiser"])
         run.epoch, run.step, run.losses = stored["epoch"], stored["step"], list(stored["losses"])
