@@ -259,3 +259,8 @@ def test_a_relu6_of_its_own_leaves_the_grid_of_its_input_alone() -> None:
     before, after = (quantised.tensors[index].quantisation for index in (plain, clipped))
     assert before == after and before is not None
     assert -60 < before.zero_point[0] < 60  # values of both signs fit
+
+
+@pytest.mark.parametrize(("first", "zero_point"), [(0, -128), (-100, -28), (-255, 127)])
+def test_values_on_a_grid_of_256_steps_get_that_grid(first: int, zero_point: int) -> None:
+    assert calibrated_grid(0.5 * torch.arange(first, first + 256), "none") == (0.5, zero_point)
