@@ -168,12 +168,19 @@ def test_a_broken_layer_is_named_with_its_path_and_the_step(layer):
         train_step(task.recipe, run_, split.x, split.y)
 
 
+def one_value(value: float, example: int) -> np.ndarray:
+    x = np.zeros((30, 12, 6, 1), np.float32)
+    x[example, example, example, 0] = value
+    return x
+
+
 @pytest.mark.parametrize(
     "name, content, sentence",
     [
         ("train_x.npy", b"not an array", "train_x.npy: not readable as an array"),
         ("test_y.npy", np.full(30, 3), "test has labels 3 to 3, needed 0 to 2"),
-        ("validation_x.npy", np.full((30, 12, 6, 1), np.nan), "validation features hold NaN or infinity"),
+        ("validation_x.npy", one_value(np.nan, 0), "validation features hold NaN or infinity"),
+        ("test_x.npy", one_value(np.inf, -1), "test features hold NaN or infinity"),
         ("train_y.npy", np.zeros(79, np.int64), r"train has features \(80, 12, 6, 1\) and labels \(79,\)"),
     ],
 )
