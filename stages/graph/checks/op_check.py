@@ -13,6 +13,7 @@ from pipeline.errors import StageError
 from stages.graph.checks.opaque_ops import check_opaque
 from stages.graph.checks.quantisation_check import FILTER_AXIS, check_int8
 from stages.graph.graph import ConcatOptions, ConvOptions, Graph, Op, OpaqueOptions, PoolOptions, Tensor
+from stages.graph.padding import map_size
 
 _OPERANDS = {
     "CONV_2D": (2, 3),
@@ -36,20 +37,6 @@ _OPERANDS = {
 }
 _TYPE_CHANGES = {"QUANTIZE": ({"float32", "int8"}, {"int8"}), "DEQUANTIZE": ({"int8"}, {"float32"})}
 _MAY_START_WITH_CONSTANT = frozenset({"ADD", "MUL", "CONCATENATION"})
-
-
-def windows(size: int, kernel: int, stride: int, dilation: int, padding: str) -> int:
-    """How many places a sliding window takes along one axis, as TensorFlow counts them."""
-    reach = (kernel - 1) * dilation + 1
-    return -(-size // stride) if padding == "same" else max(0, -(-(size - reach + 1) // stride))
-
-
-def padding_before(size: int, kernel: int, stride: int, dilation: int, padding: str) -> int:
-    """Zeros in front along one axis; where the total is odd, the extra one is behind (TensorFlow's 'same')."""
-    if padding == "valid":
-        return 0
-    reach = (kernel - 1) * dilation + 1
-    return max(0, (windows(size, kernel, stride, dilation, padding) - 1) * stride + reach - size) // 2
 
 
 def check_graph(graph: Graph) -> None:
@@ -188,11 +175,7 @@ def _slid(op: Op, shape: tuple[int, ...], kernel: tuple[int, ...], dilation: tup
     if len(shape) != 4 or min(*kernel, *stride, *dilation) < 1:
         found = f"input {shape}, window {kernel}, stride {stride}"
         raise StageError(f"{_title(op)}: {found}, needed 4 axes and steps of 1 or more")
-    height, width = (
-        windows(size, side, step, spread, op.options.padding)
-        for size, side, step, spread in zip(shape[1:3], kernel, stride, dilation, strict=True)
-    )
-    return height, width
+    return map_size(shape[1:3], kernel, stride, dilation, op.options.padding)
 
 
 def _from_constant(graph: Graph, op: Op, shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -16,8 +16,8 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from stages.graph.checks.op_check import padding_before
 from stages.graph.graph import ConvOptions, Graph, NoOptions, Op, PoolOptions
+from stages.graph.padding import padding_around
 
 MOST_OPS = 12  # of a chain
 _MOST_LINES = 2**15 - 1  # of an image: kernels count them in int16
@@ -103,15 +103,21 @@ def row_pass(graph: Graph, op: Op) -> RowPass | None:
     if op.kind == "ADD":
         is_plain = all(graph.tensors[i].data is None and graph.tensors[i].shape == result for i in op.inputs)
         return RowPass(result[1], result[1]) if is_plain else None
-    if op.kind in ("CONV_2D", "DEPTHWISE_CONV_2D") and isinstance(op.options, ConvOptions):
+    return window_pass(graph, op)
+
+
+def window_pass(graph: Graph, op: Op) -> RowPass | None:
+    """How a window goes down an image; None for an op without one."""
+    lines, rows = graph.tensors[op.inputs[0]].shape[1], graph.tensors[op.outputs[0]].shape[1]
+    if isinstance(op.options, ConvOptions):
         taps, dilation = graph.tensors[op.inputs[1]].shape[1], op.options.dilation[0]
     elif isinstance(op.options, PoolOptions):
         taps, dilation = op.options.filter[0], 1
     else:
         return None
     stride = op.options.stride[0]
-    top = padding_before(source[1], taps, stride, dilation, op.options.padding)
-    return RowPass(source[1], result[1], (taps - 1) * dilation + 1, stride, top)
+    top, _ = padding_around(lines, taps, stride, dilation, op.options.padding)
+    return RowPass(lines, rows, (taps - 1) * dilation + 1, stride, top)
 
 
 class Links:

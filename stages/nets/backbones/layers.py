@@ -10,7 +10,7 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from stages.graph.padding import same_pads
+from stages.graph.padding import zero_pads
 
 Size = tuple[int, int]  # height, width of a map
 Activation = Literal["none", "relu", "relu6", "hard_swish"]
@@ -46,7 +46,7 @@ class ConvNorm(nn.Module):
     ) -> None:
         super().__init__()
         taps, steps, spread = _pair(kernel), _pair(stride), _pair(dilation)
-        top, bottom, left, right = same_pads(size, taps, steps, spread)
+        top, bottom, left, right = zero_pads(size, taps, steps, spread, "same")
         symmetric = top == bottom and left == right
         # The convolution pads for free, but only symmetrically.
         self.pad = nn.Identity() if symmetric else nn.ZeroPad2d((left, right, top, bottom))

@@ -8,31 +8,9 @@ import numpy as np
 import pytest
 
 from pipeline.errors import StageError
-from stages.graph.checks.op_check import check_graph, padding_before, windows
+from stages.graph.checks.op_check import check_graph
 from stages.graph.graph import Graph, Quantisation
 from tests.stages.graph.int8_graphs import residual_network
-
-
-def counted_windows(size: int, kernel: int, stride: int, dilation: int, padding: str) -> int:
-    """Slide and count: 'valid' stays inside, 'same' starts a window at every stride-th pixel."""
-    if padding == "same":
-        return len(range(0, size, stride))
-    return sum(start + (kernel - 1) * dilation < size for start in range(0, size, stride))
-
-
-@pytest.mark.parametrize("padding", ["same", "valid"])
-def test_windows_are_as_many_as_can_be_counted(padding: str) -> None:
-    for size, kernel, stride, dilation in np.ndindex(12, 5, 4, 3):
-        arguments = (size + 1, kernel + 1, stride + 1, dilation + 1, padding)
-        assert windows(*arguments) == counted_windows(*arguments), arguments
-
-
-def test_padding_is_centred_and_the_odd_zero_comes_last() -> None:
-    assert padding_before(49, 10, 1, 1, "same") == 4  # 9 in all
-    assert padding_before(10, 3, 2, 1, "same") == 0  # 1 in all
-    assert padding_before(49, 3, 2, 1, "same") == 1
-    assert padding_before(8, 3, 1, 2, "same") == 2
-    assert padding_before(8, 3, 1, 2, "valid") == 0
 
 
 def with_tensor(graph: Graph, index: int, **changes: object) -> Graph:

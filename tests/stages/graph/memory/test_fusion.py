@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from stages.graph.checks.op_check import padding_before, windows
 from stages.graph.graph import ActivationOptions, ConvOptions, Graph, PoolOptions
 from stages.graph.memory.fusion import Chain, FusedOptions, Links, RowPass, fused_graph
 from stages.graph.memory.overlap import OverlapProblem, Stretch
 from stages.graph.memory.resources import resources
+from stages.graph.padding import padding_around, windows
 from tests.stages.graph.int8_graphs import Int8Builder
 
 
@@ -21,7 +21,7 @@ def passes_over(lines: int) -> Iterator[RowPass]:
     for taps, stride, dilation, padding in itertools.product((1, 2, 3, 5), (1, 2, 3), (1, 2), ("same", "valid")):
         rows = windows(lines, taps, stride, dilation, padding)
         if rows >= 1 and (dilation == 1 or (taps > 1 and stride == 1)):
-            top = padding_before(lines, taps, stride, dilation, padding)
+            top = padding_around(lines, taps, stride, dilation, padding)[0]
             yield RowPass(lines, rows, (taps - 1) * dilation + 1, stride, top)
 
 
@@ -79,7 +79,7 @@ def test_chains_of_three_and_four_find_their_rows_in_memory() -> None:
         passes: list[RowPass] = []
         for taps, stride in shapes:
             above = passes[-1].rows if passes else lines
-            rows, top = (f(above, taps, stride, 1, "same") for f in (windows, padding_before))
+            rows, (top, _) = (f(above, taps, stride, 1, "same") for f in (windows, padding_around))
             passes.append(RowPass(above, rows, taps, stride, top))
         check(Chain(tuple(range(3)), tuple(passes[:3]), band))
         check(Chain(tuple(range(4)), tuple(passes), band))
