@@ -6,6 +6,7 @@ the map it is given, so every block is built for a size and says which one it de
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Literal
 
 from torch import Tensor, nn
@@ -79,6 +80,16 @@ class SeparableBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.pointwise(self.depthwise(x))
+
+
+def stacked(stem: ConvNorm, rows: Iterable[tuple[Callable[..., nn.Module], int, int]]) -> nn.Sequential:
+    """Blocks behind `stem`, each for the map that the one before delivers; a row: kind, output channels, stride."""
+    blocks: list[nn.Module] = []
+    width, size = stem.conv.out_channels, stem.size_out
+    for block, channels_out, stride in rows:
+        blocks.append(block(width, channels_out, size=size, stride=stride))
+        width, size = channels_out, blocks[-1].size_out
+    return nn.Sequential(*blocks)
 
 
 class SqueezeExcite(nn.Module):
