@@ -143,6 +143,6 @@ def _check_softmax(graph: Graph, values: dict[int, np.ndarray]) -> None:
         total = float(np.exp(scores - scores.max(-1, keepdims=True)).sum(-1).max())
         if total >= _SOFTMAX_SUM_LIMIT:
             raise StageError(
-                f"{op.kind} {op.name}: the scores of {scores.shape[-1]} classes are so alike that TensorFlow Lite "
+                f"{op.title}: the scores of {scores.shape[-1]} classes are so alike that TensorFlow Lite "
                 f"Micro aborts (sum of exp(x - max) is {total:.0f}, needed below {_SOFTMAX_SUM_LIMIT}); train longer"
             )

@@ -18,6 +18,7 @@ Activation = Literal["none", "relu", "relu6"]
 Padding = Literal["same", "valid"]
 DType = Literal["int8", "int16", "int32", "int64", "uint8", "float32", "bool"]
 
+WEIGHTED = frozenset({"CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"})  # have weights, and mostly biases
 ITEM_BYTES: dict[str, int] = {"int8": 1, "uint8": 1, "bool": 1, "int16": 2, "int32": 4, "float32": 4, "int64": 8}
 
 
@@ -117,6 +118,11 @@ class Op:
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     options: Options = field(default_factory=NoOptions)
+
+    @property
+    def title(self) -> str:
+        """How messages call it."""
+        return f"{self.kind} {self.name}"
 
 
 @dataclass(frozen=True)

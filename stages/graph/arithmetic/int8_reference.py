@@ -59,7 +59,7 @@ def _check(graph: Graph, op: Op) -> None:
         found = f"{op.kind} of {result.dtype}"
         raise StageError(f"{op.name}: {found} has no reference kernel, needed int8 and one of {kinds}")
     if result.shape[:1] != (1,):
-        raise StageError(f"{op.kind} {op.name}: output of shape {result.shape}, needed a first axis of 1, the sample")
+        raise StageError(f"{op.title}: output of shape {result.shape}, needed a first axis of 1, the sample")
 
 
 def _operand(graph: Graph, index: int, values: dict[int, np.ndarray]) -> np.ndarray | None:

@@ -16,7 +16,6 @@ from torch import Tensor
 from stages.graph.graph import ConcatOptions, ConvOptions, Graph, Op, PoolOptions
 from stages.graph.padding import zero_pads
 
-WEIGHTED = frozenset({"CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"})
 _NCHW_AXIS = (0, 2, 3, 1)  # of each NHWC axis
 
 

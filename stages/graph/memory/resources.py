@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stages.graph.graph import Graph, Op, OpaqueOptions, PoolOptions, Tensor
+from stages.graph.graph import WEIGHTED, Graph, Op, OpaqueOptions, PoolOptions, Tensor
 from stages.graph.memory.buffers import ALIASES, activation_bytes, replaceable
 from stages.graph.memory.op_order import OpOrder, OrderProblem
 from stages.graph.memory.overlap import OverlapProblem, Runtime
@@ -31,7 +31,6 @@ from stages.graph.memory.overlap import OverlapProblem, Runtime
 BIAS_BYTES = 4
 POOLING = frozenset({"AVERAGE_POOL_2D", "MAX_POOL_2D", "MEAN"})
 ELEMENTWISE = frozenset({"ADD", "MUL"})
-WEIGHTED = frozenset({"CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"})
 
 
 @dataclass(frozen=True)
