@@ -16,7 +16,7 @@ from stages.graph.graph import Graph
 from stages.graph.judge.tflm import arena_head_bytes, first_difference, run_tflm, run_tflm_keeping_all
 from stages.graph.judge.tflm_plan import runtime_head_bytes
 from stages.graph.memory.arena_layout import ArenaLayout, arena_layout
-from stages.graph.memory.op_order import OrderProblem, peak_of_order
+from stages.graph.memory.op_order import OrderProblem
 from stages.graph.memory.packable_order import packable_order
 from stages.graph.memory.resources import resources
 from stages.graph.tflite.reader import read_tflite
@@ -103,7 +103,7 @@ def plan_record(model: PlannedModel) -> PlanRecord:
         order_proven_optimal=model.order_proven_optimal,
         layout_proven_optimal=layout.proven_optimal,
         peak_bytes=used.peak_bytes,
-        peak_bytes_stored=round(peak_of_order(graph, stored_order).peak_bytes),
+        peak_bytes_stored=round(OrderProblem(graph).measure(stored_order).peak_bytes),
         peak_bytes_imprecise=used.peak_bytes_imprecise,
         peak_bytes_overlap=resources(graph, "overlap").peak_bytes,
         size_bytes=used.size_bytes,

@@ -39,9 +39,7 @@ class _Call:
         """Axes, sizes or paddings: constants, or the shape would not be known before the run."""
         tensor = self.graph.tensors[self.op.inputs[operand]]
         if tensor.data is None or tensor.dtype != "int32" or tensor.elements > _MOST_VALUES:
-            raise StageError(
-                f"{self.op.title}: tensor {tensor.name}, needed constants, int32, {_MOST_VALUES} at most"
-            )
+            raise StageError(f"{self.op.title}: tensor {tensor.name}, needed constants, int32, {_MOST_VALUES} at most")
         return [int(value) for value in tensor.data.flat]
 
     def pairs(self, operand: int) -> Iterator[tuple[int, int]]:

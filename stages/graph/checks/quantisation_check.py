@@ -69,9 +69,7 @@ def _check_range(graph: Graph, op: Op, first: Tensor, result: Tensor) -> None:
     if isinstance(op.options, SoftmaxOptions):
         step = scale * op.options.beta
         if not _SMALLEST_SOFTMAX_STEP < step < math.inf:
-            raise StageError(
-                f"{op.title}: beta times input scale is {step:g}, needed above {_SMALLEST_SOFTMAX_STEP:g}"
-            )
+            raise StageError(f"{op.title}: beta times input scale is {step:g}, needed above {_SMALLEST_SOFTMAX_STEP:g}")
     if op.kind == "HARD_SWISH" and scale >= _LARGEST_HARD_SWISH_RATIO * _grid(result)[0]:
         found = f"input scale {scale:g} and output scale {_grid(result)[0]:g}"
         raise StageError(f"{op.title}: {found}, needed a ratio below {_LARGEST_HARD_SWISH_RATIO}")

@@ -12,7 +12,7 @@ from torch import nn
 from pipeline.errors import ConfigError, StageError
 from stages.nets.channels import find_channels
 from stages.nets.config import FAMILIES, BudgetConfig, NetworkConfig
-from stages.nets.registry import Architecture, architecture_of, build, load_architecture, save_architecture
+from stages.nets.registry import Architecture, architecture_of, build, read_architecture, save_architecture
 from stages.tools.resource_table import resources
 
 MY_NETS = """
@@ -131,7 +131,7 @@ def test_architecture_survives_its_file(tmp_path):
     config = NetworkConfig(width=9, blocks=2, input_shape=(20, 7, 1), classes=4)
     architecture = architecture_of(config, (3, 4, 5))
     path = save_architecture(tmp_path / "architecture.json", architecture)
-    loaded = load_architecture(path)
+    loaded = read_architecture(path).build()
     loaded.load_state_dict(architecture.build().state_dict())  # raises when a shape differs
     assert loaded.blocks[1].pointwise.conv.weight.shape == (5, 4, 1, 1)
 
@@ -140,7 +140,7 @@ def test_damaged_architecture_names_the_field(tmp_path):
     path = tmp_path / "architecture.json"
     path.write_text('{"network": {"name": "dscnn"}, "widths": [3, "x"]}')
     with pytest.raises(StageError, match=r"architecture.json: widths.1: .*; was it written by the prune step"):
-        load_architecture(path)
+        read_architecture(path).build()
 
 
 @pytest.mark.parametrize(
@@ -183,13 +183,13 @@ def test_a_network_of_the_users_own_is_built_narrowed_and_found_again(my_nets, t
     config = own()
     architecture = architecture_of(config, (4,))
     path = save_architecture(tmp_path / "architecture.json", architecture)
-    net = load_architecture(path)
+    net = read_architecture(path).build()
     assert net[0].weight.shape == (4, 1, 3, 3) and net[5].weight.shape == (3, 4)
     assert resources(config, BudgetConfig(macs="1M")).record["unpruned"]["size_bytes"] == 6 * 9 + 6 * 4 + 18 + 12
     assert config.source_modules == ("my_nets",)
     my_nets.write_text(MY_NETS + "# changed\n")
     with pytest.raises(StageError, match="the source of my_nets:make is not the one that was pruned; run prune again"):
-        load_architecture(path)
+        read_architecture(path).build()
 
 
 @pytest.mark.parametrize(

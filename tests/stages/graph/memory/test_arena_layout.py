@@ -23,7 +23,7 @@ from stages.graph.memory.arena_layout import (
     arena_layout,
     arena_places,
 )
-from stages.graph.memory.op_order import peak_of_order, smallest_peak_order
+from stages.graph.memory.op_order import OrderProblem
 from stages.graph.memory.packing_solver import lowest_packing
 from stages.graph.tflite.writer import write_tflite
 from tests.stages.graph.int8_graphs import random_graph, residual_network
@@ -105,7 +105,8 @@ def test_live_bytes_are_those_of_the_memory_model(seed: int) -> None:
     even = tuple(replace(t, shape=(1, t.shape[1] * 2)) for t in graph.tensors)
     graph = replace(graph, tensors=even)
     assert (
-        arena_layout(graph, most_nodes=10).lower_bound_bytes == peak_of_order(graph, range(len(graph.ops))).peak_bytes
+        arena_layout(graph, most_nodes=10).lower_bound_bytes
+        == OrderProblem(graph).measure(range(len(graph.ops))).peak_bytes
     )
 
 
@@ -146,7 +147,7 @@ def test_a_reshaped_tensor_that_is_read_again_is_not_added_over() -> None:
 
 def test_the_best_order_of_a_residual_network_is_laid_out_without_loss() -> None:
     graph = residual_network(0)
-    order = smallest_peak_order(graph)
+    order = OrderProblem(graph).solve()
     layout = arena_layout(graph.in_order(order.order))
     assert layout.proven_optimal
     assert layout.arena_bytes == layout.lower_bound_bytes
@@ -173,7 +174,7 @@ def height_of(graph: Graph, offsets: tuple[int, ...]) -> int:
 @given(seed=st.integers(0, 10**6), ops=st.integers(1, 25))
 def test_what_is_alive_together_never_overlaps(seed: int, ops: int) -> None:
     graph = random_graph(seed, ops)
-    order = smallest_peak_order(graph).order
+    order = OrderProblem(graph).solve().order
     graph = graph.in_order(order)
     layout = arena_layout(graph, most_nodes=2000)
     assert height_of(graph, layout.offsets) == layout.arena_bytes >= layout.lower_bound_bytes == max(layout.live_bytes)
