@@ -53,8 +53,7 @@ def test_no_packing_of_six_places_is_lower_than_the_search_finds(seed: int) -> N
     floor = max(sum(p.size_bytes for p in places if p.first <= t <= p.last) for t in range(12))
     # A start that is as bad as can be: one above the other.
     stacked = [sum(p.size_bytes for p in places[:i]) for i in range(len(places))]
-    found, proven = _Search(places, stacked, floor, 100_000).run()
-    assert proven
+    found = _Search(places, stacked, floor, 100_000).run()
     assert _height(places, found) == lowest_height(places)
 
 
@@ -91,7 +90,7 @@ def simulated_contents_survive(graph: Graph, offsets: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("seed", range(60))
 def test_nothing_alive_is_ever_overwritten(seed: int) -> None:
     graph = random_graph(seed, 5 + seed % 15)
-    layout = arena_layout(graph, most_nodes=3000)
+    layout = arena_layout(graph)
     assert all(offset % ALIGNMENT == 0 for offset in layout.offsets)
     assert layout.lower_bound_bytes == max(layout.live_bytes) <= layout.arena_bytes
     assert layout.proven_optimal or layout.arena_bytes > layout.lower_bound_bytes
@@ -104,10 +103,7 @@ def test_live_bytes_are_those_of_the_memory_model(seed: int) -> None:
     graph = random_graph(seed, 5 + seed % 15)
     even = tuple(replace(t, shape=(1, t.shape[1] * 2)) for t in graph.tensors)
     graph = replace(graph, tensors=even)
-    assert (
-        arena_layout(graph, most_nodes=10).lower_bound_bytes
-        == OrderProblem(graph).measure(range(len(graph.ops))).peak_bytes
-    )
+    assert arena_layout(graph).lower_bound_bytes == OrderProblem(graph).measure(range(len(graph.ops))).peak_bytes
 
 
 def test_add_and_reshape_share_their_operands_place() -> None:
@@ -154,17 +150,6 @@ def test_the_best_order_of_a_residual_network_is_laid_out_without_loss() -> None
     assert order.peak_bytes <= layout.arena_bytes < order.peak_bytes + 3 * ALIGNMENT
 
 
-def test_a_search_cut_short_says_so() -> None:
-    places = next(
-        places
-        for places in (random_places(seed, 14) for seed in range(100))
-        if not _Search(places, [sum(p.size_bytes for p in places[:i]) for i in range(14)], 0, 5).run()[1]
-    )
-    found, proven = _Search(places, [sum(p.size_bytes for p in places[:i]) for i in range(14)], 0, 5).run()
-    assert not proven
-    assert len(found) == 14
-
-
 def height_of(graph: Graph, offsets: tuple[int, ...]) -> int:
     ends = (offset + -(-t.nbytes // 16) * 16 for t, offset in zip(graph.tensors, offsets, strict=True) if offset >= 0)
     return max(ends)
@@ -176,14 +161,14 @@ def test_what_is_alive_together_never_overlaps(seed: int, ops: int) -> None:
     graph = random_graph(seed, ops)
     order = OrderProblem(graph).solve().order
     graph = graph.in_order(order)
-    layout = arena_layout(graph, most_nodes=2000)
+    layout = arena_layout(graph)
     assert height_of(graph, layout.offsets) == layout.arena_bytes >= layout.lower_bound_bytes == max(layout.live_bytes)
     simulated_contents_survive(graph, layout.offsets)
     for prefers_last in (False, True):
         places = arena_places(graph, prefers_last=prefers_last)
         alive = [sum(p.size_bytes for p in places if p.first <= op <= p.last) for op in range(ops)]
         assert tuple(alive) == layout.live_bytes
-    assert arena_layout(graph, most_nodes=2000) == layout
+    assert arena_layout(graph) == layout
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -202,7 +187,7 @@ def test_a_packing_above_the_lower_bound_is_proven_by_exhaustion(seed: int) -> N
     """A bound that is too low by one unit stands for the rare places that cannot be packed down to it."""
     places = random_places(seed, 6)
     floor = max(sum(p.size_bytes for p in places if p.first <= t <= p.last) for t in range(12))
-    _, found, proven = _packed([places], floor - ALIGNMENT, 100_000)
+    _, found, proven = _packed([places], floor - ALIGNMENT)
     assert proven
     assert _height(places, found) == lowest_height(places)
 
@@ -295,11 +280,11 @@ def overlapping_contents_survive(graph: Graph, offsets: tuple[int, ...], distanc
 def test_an_overlap_never_reaches_a_byte_that_is_still_to_be_read(seed: int) -> None:
     graph = random_graph(seed, 4 + seed % 12)
     distances = random_distances(graph, seed)
-    layout = arena_layout(graph, most_nodes=2000, distances=distances)
+    layout = arena_layout(graph, distances=distances)
     overlapping_contents_survive(graph, layout.offsets, distances)
     assert all(offset % ALIGNMENT == 0 for offset in layout.offsets if offset >= 0)
     assert layout.lower_bound_bytes == max(layout.live_bytes) <= layout.arena_bytes
-    assert layout.arena_bytes <= arena_layout(graph, most_nodes=2000).arena_bytes
+    assert layout.arena_bytes <= arena_layout(graph).arena_bytes
 
 
 def test_a_distance_that_is_too_short_is_seen_by_the_check() -> None:
@@ -327,8 +312,7 @@ def test_search_and_first_fit_agree_on_overlapping_places(seed: int) -> None:
     graph = random_graph(3000 + seed, 5)
     places = arena_places(graph, distances=random_distances(graph, seed))
     stacked = [sum(p.size_bytes for p in places[:i]) for i in range(len(places))]
-    found, proven = _Search(places, stacked, 0, 100_000).run()
-    assert proven
+    found = _Search(places, stacked, 0, 100_000).run()
     assert _height(places, found) == lowest_height(places)
     offsets, solved = lowest_packing(places, sum(p.size_bytes for p in places), 0, ALIGNMENT)
     assert solved
