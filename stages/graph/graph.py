@@ -142,6 +142,16 @@ class Graph:
         """The same graph with its ops in another order."""
         return replace(self, ops=tuple(self.ops[number] for number in order))
 
+    def with_tensors(self, kept: Sequence[int]) -> Graph:
+        """The same graph with these tensors only, in this order: all that it refers to are among them."""
+        place = {-1: -1, **{old: new for new, old in enumerate(kept)}}
+
+        def moved(indices: Sequence[int]) -> tuple[int, ...]:
+            return tuple(place[index] for index in indices)
+
+        ops = tuple(replace(op, inputs=moved(op.inputs), outputs=moved(op.outputs)) for op in self.ops)
+        return Graph(tuple(self.tensors[index] for index in kept), ops, moved(self.inputs), moved(self.outputs))
+
     def constants_of(self, op: Op) -> Iterator[int]:
         """The inputs of `op` that are stored: weights, biases, shapes."""
         return (index for index in op.inputs if index >= 0 and self.tensors[index].data is not None)

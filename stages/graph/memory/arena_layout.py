@@ -107,6 +107,11 @@ def arena_layout(graph: Graph, distances: Distances | None = None) -> ArenaLayou
     return ArenaLayout(tuple(offsets), _height(places, found), max(live), proven, tuple(live))
 
 
+def aligned(size_bytes: int) -> int:
+    """To the next multiple of the alignment."""
+    return -(-size_bytes // ALIGNMENT) * ALIGNMENT
+
+
 def lower_bound_bytes(graph: Graph) -> int:
     """No layout of this order can be smaller."""
     return max(live_bytes(arena_places(graph), len(graph.ops)))
@@ -182,8 +187,7 @@ def arena_places(graph: Graph, *, prefers_last: bool = False, distances: Distanc
         last = end if buffer in buffers.kept else max(now, buffers.readers[buffer].bit_length() - 1)
         if replaced is None:
             place_of[buffer] = len(places)
-            size = -(-int(sizes[buffer]) // ALIGNMENT) * ALIGNMENT
-            places.append(Place(size, now, last, buffers.tensors[buffer]))
+            places.append(Place(aligned(int(sizes[buffer])), now, last, buffers.tensors[buffer]))
             return
         index = place_of[buffer] = place_of[replaced]
         places[index] = replace(places[index], last=last, tensors=places[index].tensors + buffers.tensors[buffer])
@@ -221,7 +225,7 @@ def _overlap(places: list[Place], output: int, distances: Mapping[int, int]) -> 
         places[operand] = replace(places[operand], is_early=True)
         if distance > -places[operand].size_bytes:
             # To begin before the output, but not wholly, would gain next to nothing; 0 keeps the search simple.
-            follows.append((operand, -(-max(0, distance) // ALIGNMENT) * ALIGNMENT))
+            follows.append((operand, aligned(max(0, distance))))
     places[output] = replace(places[output], is_late=True, follows=tuple(follows))
 
 

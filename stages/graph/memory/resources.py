@@ -175,6 +175,11 @@ def _touched(graph: Graph, op: Op) -> frozenset[int]:
     return frozenset(graph.activations_of(op)) | (frozenset() if in_place else frozenset(op.outputs))
 
 
+def imprecise_peak_bytes(graph: Graph) -> int:
+    """The most that one op touches."""
+    return max(sum(activation_bytes(graph.tensors[i]) for i in _touched(graph, op)) for op in graph.ops)
+
+
 def op_size_bytes(graph: Graph, op: Op) -> int:
     """Bytes that one op stores: weights and biases, or the constant operand of an Add, a Mul or an opaque op."""
     constants = [graph.tensors[index] for index in graph.constants_of(op)]

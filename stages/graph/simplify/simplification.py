@@ -7,8 +7,6 @@ are.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from stages.graph.graph import Graph
 from stages.graph.simplify.idle_channels import without_idle_channels
 from stages.graph.simplify.idle_ops import without_idle_ops
@@ -30,15 +28,4 @@ def simplify(graph: Graph) -> Graph:
 def _compacted(graph: Graph) -> Graph:
     """Without tensors that nothing refers to."""
     used = {*graph.inputs, *graph.outputs, *(i for op in graph.ops for i in (*op.inputs, *op.outputs) if i >= 0)}
-    kept = sorted(used)
-    place = {-1: -1, **{old: new for new, old in enumerate(kept)}}
-    ops = tuple(
-        replace(op, inputs=tuple(place[i] for i in op.inputs), outputs=tuple(place[i] for i in op.outputs))
-        for op in graph.ops
-    )
-    return Graph(
-        tuple(graph.tensors[i] for i in kept),
-        ops,
-        tuple(place[i] for i in graph.inputs),
-        tuple(place[i] for i in graph.outputs),
-    )
+    return graph.with_tensors(sorted(used))
