@@ -70,7 +70,7 @@ class PlanRecord:
     peak_bytes: int  # in the best order
     peak_bytes_stored: int  # in the order before
     peak_bytes_imprecise: int
-    peak_bytes_overlap: int  # of firmware that writes outputs over dying inputs and runs layers in turns
+    peak_bytes_overlap: int  # of firmware that writes outputs over dying inputs and fuses layers row by row
     size_bytes: int
     macs: int
 

@@ -155,7 +155,7 @@ def _text(name: str, found: Inspection) -> str:
         ("peak, stored order", f"{found.peak_bytes_stored:,} B", ""),
         ("peak, best order", f"{best.peak_bytes:,.0f} B", f"{order}{', as stored' if same else ''}"),
         ("peak, imprecise", f"{found.peak_bytes_imprecise:,} B", "most that one op touches, in place counted once"),
-        ("peak, overlap", f"{found.peak_bytes_overlap:,} B", "outputs over inputs, layers in turns"),
+        ("peak, overlap", f"{found.peak_bytes_overlap:,} B", "outputs over inputs, row-wise fusion"),
         ("arena, best order", f"{layout.arena_bytes:,} B", packed),
     ]
     rows = [

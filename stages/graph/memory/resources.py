@@ -8,8 +8,8 @@ The conventions reproduce the paper's table:
   imprecise peak   the bound of earlier work: the largest sum of one op's inputs and outputs, a result that fits over an
          operand (an Add's) being written there. It never exceeds the exact peak and misses what branches keep alive.
 
-With `runtime='overlap'` the peak is that of a runtime that writes outputs over dying operands and runs layers in turns,
-see `overlap`.
+With `runtime='overlap'` the peak is that of a runtime that writes outputs over dying operands and fuses layers row by
+row, see `overlap`.
 
 Each figure is a sum of monomials in the channel groups' widths, so that gradients are exact; for the peak they are
 those of the tensors that form the bottleneck (paper, section 'Execution constraints').

@@ -1,6 +1,6 @@
 """A .tflite file as a Graph: one subgraph of the operators that our kernels know; on request opaque ones, too.
 
-The bytes are checked first (see tflite_structure), then read through flatbuffers' own accessors; indices are checked
+The bytes are checked first (see `structure`), then read through flatbuffers' own accessors; indices are checked
 here, before they are used, lengths before lists become Python values, and whatever still goes wrong inside an accessor
 means a damaged file. What comes back has consistent shapes (see op_check). Constants are views into the file's bytes.
 Refuses, with one sentence: damaged and huge files, several subgraphs, unknown operators, sparse or variable tensors.

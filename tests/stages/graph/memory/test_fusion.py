@@ -1,4 +1,4 @@
-"""Chains of ops that run in turns: the schedule against what windows see, row by row, and which ops may form one."""
+"""Row-wise fusion: the schedule against what windows see, row by row, and which ops may form one."""
 
 from __future__ import annotations
 
@@ -41,18 +41,18 @@ def check(chain: Chain) -> None:
     fallen: list[tuple[int, set[int]]] = []  # after each step: rows written, rows of the input read in it
     for step in chain.steps:
         read: set[int] = set()
-        for k, (turn, one) in enumerate(zip(step, chain.passes, strict=True)):
-            assert turn.start == made[k] and turn.end <= one.rows
-            held[k] = [row for row in held[k] if row >= turn.kept] + list(range(turn.start, turn.end))
-            assert held[k] == list(range(min(turn.kept, turn.end), turn.end))
+        for k, (tile, one) in enumerate(zip(step, chain.passes, strict=True)):
+            assert tile.start == made[k] and tile.end <= one.rows
+            held[k] = [row for row in held[k] if row >= tile.kept] + list(range(tile.start, tile.end))
+            assert held[k] == list(range(min(tile.kept, tile.end), tile.end))
             if k < len(chain.ops) - 1:
                 assert len(held[k]) <= chain.buffer_rows[k]
-            for row in range(turn.start, turn.end):
+            for row in range(tile.start, tile.end):
                 if k == 0:
                     read |= set(seen(one, row))
                 else:
                     assert set(seen(one, row)) <= set(held[k - 1])
-            made[k] = turn.end
+            made[k] = tile.end
         fallen.append((made[-1], read))
     assert made[-1] == chain.passes[-1].rows
     unread: set[int] = set()
