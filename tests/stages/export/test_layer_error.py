@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 
 from stages.export.layer_error import layer_errors, write_layer_errors
@@ -53,7 +54,10 @@ def test_the_figures_are_those_of_the_definition() -> None:
         sqnr_db = 10 * math.log10(np.square(wanted[op.outputs[0]], dtype=float).sum() / np.square(noise).sum())
         assert row.sqnr_db is not None and abs(row.sqnr_db - sqnr_db) < 0.01
         assert abs(row.max_error_lsb - np.abs(noise).max() / grid.scale[0]) < 0.01
-        assert row.saturated_share < 0.2
+        assert abs(row.mean_error_lsb - noise.mean() / grid.scale[0]) < 0.001
+        steps = wanted[op.outputs[0]].astype(float) / grid.scale[0] + grid.zero_point[0]
+        assert row.saturated_share == pytest.approx(((steps < -128.5) | (steps > 127.5)).mean(), abs=1e-6)
+        assert (row.scale, row.zero_point) == (grid.scale[0], grid.zero_point[0])
     assert all(row.sqnr_db is not None and row.sqnr_db > 10 for row in rows)
 
 
