@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import combinations, permutations
+from types import MappingProxyType
 
 import numpy as np
 import pytest
@@ -57,32 +59,39 @@ def test_no_packing_of_six_places_is_lower_than_the_search_finds(seed: int) -> N
     assert _height(places, found) == lowest_height(places)
 
 
-def simulated_contents_survive(graph: Graph, offsets: tuple[int, ...]) -> None:
-    """Run the ops on bytes: each writes its own number; every reader must still find the number of what it reads."""
-    arena = np.full(max(offsets) + 4096, -1)
-    stands_for: dict[int, int] = {}  # tensor -> number that fills it
+Distances = Mapping[tuple[int, int], int]
 
-    def write(tensor: int, number: int) -> None:
-        stands_for[tensor] = number
+
+def contents_survive(graph: Graph, offsets: tuple[int, ...], distances: Distances = MappingProxyType({})) -> None:
+    """Run the ops on bytes: each writes its own number; every reader must still find the number of what it reads.
+
+    With distance d, the output may be written up to byte d + i when input byte i is read.
+    """
+    arena = np.full(max(offsets) + 8192, -1)
+    number_of: dict[int, int] = {}
+
+    def fill(tensor: int, number: int) -> None:
+        number_of[tensor] = number
         arena[offsets[tensor] : offsets[tensor] + graph.tensors[tensor].nbytes] = number
 
     def check(tensor: int) -> None:
         held = arena[offsets[tensor] : offsets[tensor] + graph.tensors[tensor].nbytes]
-        assert (held == stands_for[tensor]).all(), f"{graph.tensors[tensor].name} was overwritten"
+        assert (held == number_of[tensor]).all(), f"{graph.tensors[tensor].name} was overwritten"
 
     for tensor in graph.inputs:
-        write(tensor, 1000 + tensor)
+        fill(tensor, 900 + tensor)
     for number, op in enumerate(graph.ops):
+        result, size = op.outputs[0], graph.tensors[op.outputs[0]].nbytes
         for tensor in graph.activations_of(op):
             check(tensor)
-        # A reshape hands on its input's bytes; everything else writes new ones, byte for byte after reading them.
-        in_place = {offsets[tensor] for tensor in op.inputs} & {offsets[op.outputs[0]]}
-        if op.kind not in ("ADD", "MUL", "RELU", "RESHAPE"):
-            assert not in_place, f"{op.kind} cannot work in place"
-        write(op.outputs[0], stands_for[op.inputs[0]] if op.kind == "RESHAPE" else number)
-        for tensor in graph.activations_of(op):  # reading goes on while the op writes, unless it works in place
-            if offsets[tensor] not in in_place:
-                check(tensor)
+            if op.kind == "RESHAPE":
+                continue
+            plain = 0 if op.kind in ("ADD", "MUL", "RELU") else size  # without a distance: in place, or all at once
+            for i in range(graph.tensors[tensor].nbytes):
+                written = min(max(0, distances.get((number, tensor), plain) + i), size)
+                place = offsets[tensor] + i
+                assert not offsets[result] <= place < offsets[result] + written, (number, op.kind, i)
+        fill(result, number_of[op.inputs[0]] if op.kind == "RESHAPE" else number)
     for tensor in graph.outputs:
         check(tensor)
 
@@ -94,7 +103,7 @@ def test_nothing_alive_is_ever_overwritten(seed: int) -> None:
     assert all(offset % ALIGNMENT == 0 for offset in layout.offsets)
     assert layout.lower_bound_bytes == max(layout.live_bytes) <= layout.arena_bytes
     assert layout.proven_optimal or layout.arena_bytes > layout.lower_bound_bytes
-    simulated_contents_survive(graph, layout.offsets)
+    contents_survive(graph, layout.offsets)
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -163,7 +172,7 @@ def test_what_is_alive_together_never_overlaps(seed: int, ops: int) -> None:
     graph = graph.in_order(order)
     layout = arena_layout(graph)
     assert height_of(graph, layout.offsets) == layout.arena_bytes >= layout.lower_bound_bytes == max(layout.live_bytes)
-    simulated_contents_survive(graph, layout.offsets)
+    contents_survive(graph, layout.offsets)
     for prefers_last in (False, True):
         places = arena_places(graph, prefers_last=prefers_last)
         alive = [sum(p.size_bytes for p in places if p.first <= op <= p.last) for op in range(ops)]
@@ -245,43 +254,12 @@ def random_distances(graph: Graph, seed: int) -> dict[tuple[int, int], int]:
     }
 
 
-def overlapping_contents_survive(graph: Graph, offsets: tuple[int, ...], distances: dict[tuple[int, int], int]) -> None:
-    """Run the ops on bytes; with distance d, the output may be written up to byte d + i when input byte i is read."""
-    arena = np.full(max(offsets) + 8192, -1)
-    number_of: dict[int, int] = {}
-
-    def fill(tensor: int, number: int) -> None:
-        number_of[tensor] = number
-        arena[offsets[tensor] : offsets[tensor] + graph.tensors[tensor].nbytes] = number
-
-    def check(tensor: int) -> None:
-        held = arena[offsets[tensor] : offsets[tensor] + graph.tensors[tensor].nbytes]
-        assert (held == number_of[tensor]).all(), f"{graph.tensors[tensor].name} was overwritten"
-
-    for tensor in graph.inputs:
-        fill(tensor, 900 + tensor)
-    for number, op in enumerate(graph.ops):
-        result, size = op.outputs[0], graph.tensors[op.outputs[0]].nbytes
-        for tensor in graph.activations_of(op):
-            check(tensor)
-            if op.kind == "RESHAPE":
-                continue
-            plain = 0 if op.kind in ("ADD", "MUL", "RELU") else size  # without a distance: in place, or all at once
-            for i in range(graph.tensors[tensor].nbytes):
-                written = min(max(0, distances.get((number, tensor), plain) + i), size)
-                place = offsets[tensor] + i
-                assert not offsets[result] <= place < offsets[result] + written, (number, op.kind, i)
-        fill(result, number_of[op.inputs[0]] if op.kind == "RESHAPE" else number)
-    for tensor in graph.outputs:
-        check(tensor)
-
-
 @pytest.mark.parametrize("seed", range(60))
 def test_an_overlap_never_reaches_a_byte_that_is_still_to_be_read(seed: int) -> None:
     graph = random_graph(seed, 4 + seed % 12)
     distances = random_distances(graph, seed)
     layout = arena_layout(graph, distances=distances)
-    overlapping_contents_survive(graph, layout.offsets, distances)
+    contents_survive(graph, layout.offsets, distances)
     assert all(offset % ALIGNMENT == 0 for offset in layout.offsets if offset >= 0)
     assert layout.lower_bound_bytes == max(layout.live_bytes) <= layout.arena_bytes
     assert layout.arena_bytes <= arena_layout(graph).arena_bytes
@@ -291,9 +269,9 @@ def test_a_distance_that_is_too_short_is_seen_by_the_check() -> None:
     """The check of the test above can fail: one unit less, and a byte is lost."""
     tensors = (Tensor("x", (1, 64), "int8", GRID), Tensor("y", (1, 128), "int8", GRID))
     graph = Graph(tensors, (Op("CONV_2D", "y", (0,), (1,)),), (0,), (1,))
-    overlapping_contents_survive(graph, (64, 0), {(0, 0): 64})
+    contents_survive(graph, (64, 0), {(0, 0): 64})
     with pytest.raises(AssertionError):
-        overlapping_contents_survive(graph, (63, 0), {(0, 0): 64})
+        contents_survive(graph, (63, 0), {(0, 0): 64})
 
 
 @pytest.mark.parametrize("seed", range(30))
