@@ -1,1 +1,1 @@
-"""A fake-quant network -> model.tflite: int8, best operator order, arena planned, verified against TFLM."""
+"""The fine-tuned float network -> an int8 .tflite in its best order, its accuracy and the error of every layer."""

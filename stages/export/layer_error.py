@@ -59,12 +59,6 @@ def write_layer_errors(path: Path, rows: list[LayerError]) -> Path:
     return path
 
 
-def worst(rows: list[LayerError]) -> LayerError | None:
-    """The op that adds most noise of its own."""
-    measured = [row for row in rows if row.own_sqnr_db is not None]
-    return min(measured, key=lambda row: row.own_sqnr_db or 0.0, default=None)
-
-
 def _row(
     number: int, graph: Graph, float_graph: Graph, computed: dict[int, np.ndarray], wanted: np.ndarray
 ) -> LayerError:

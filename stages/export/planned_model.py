@@ -16,7 +16,7 @@ from stages.graph.graph import Graph
 from stages.graph.judge.tflm import arena_head_bytes, first_difference, run_tflm, run_tflm_keeping_all
 from stages.graph.judge.tflm_plan import runtime_head_bytes
 from stages.graph.memory.arena_layout import ArenaLayout, arena_layout
-from stages.graph.memory.op_order import OrderProblem, peak_of_order
+from stages.graph.memory.op_order import OrderProblem
 from stages.graph.memory.packable_order import packable_order
 from stages.graph.memory.resources import resources
 from stages.graph.tflite.reader import read_tflite
@@ -70,7 +70,7 @@ class PlanRecord:
     peak_bytes: int  # in the best order
     peak_bytes_stored: int  # in the order before
     peak_bytes_imprecise: int
-    peak_bytes_overlap: int  # of firmware that writes outputs over dying inputs and runs layers in turns
+    peak_bytes_overlap: int  # of firmware that writes outputs over dying inputs and fuses layers row by row
     size_bytes: int
     macs: int
 
@@ -103,7 +103,7 @@ def plan_record(model: PlannedModel) -> PlanRecord:
         order_proven_optimal=model.order_proven_optimal,
         layout_proven_optimal=layout.proven_optimal,
         peak_bytes=used.peak_bytes,
-        peak_bytes_stored=round(peak_of_order(graph, stored_order).peak_bytes),
+        peak_bytes_stored=round(OrderProblem(graph).measure(stored_order).peak_bytes),
         peak_bytes_imprecise=used.peak_bytes_imprecise,
         peak_bytes_overlap=resources(graph, "overlap").peak_bytes,
         size_bytes=used.size_bytes,
@@ -143,6 +143,6 @@ def _check_softmax(graph: Graph, values: dict[int, np.ndarray]) -> None:
         total = float(np.exp(scores - scores.max(-1, keepdims=True)).sum(-1).max())
         if total >= _SOFTMAX_SUM_LIMIT:
             raise StageError(
-                f"{op.kind} {op.name}: the scores of {scores.shape[-1]} classes are so alike that TensorFlow Lite "
+                f"{op.title}: the scores of {scores.shape[-1]} classes are so alike that TensorFlow Lite "
                 f"Micro aborts (sum of exp(x - max) is {total:.0f}, needed below {_SOFTMAX_SUM_LIMIT}); train longer"
             )

@@ -15,7 +15,7 @@ import torch
 
 from pipeline.errors import StageError
 from stages.graph.checks.op_check import check_graph
-from stages.graph.graph import Graph, Op, Quantisation, Tensor
+from stages.graph.graph import WEIGHTED, Graph, Op, Quantisation, Tensor
 from stages.graph.record import graph_from_record
 
 _WEIGHT_LIMIT = 127
@@ -47,7 +47,7 @@ def int8_graph(graph: Graph) -> Graph:
     """The graph as the device runs it."""
     tensors = [_activation(tensor) for tensor in graph.tensors]
     for op in graph.ops:
-        if op.kind in ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"):
+        if op.kind in WEIGHTED:
             weights, bias = (graph.tensors[index] for index in op.inputs[1:3])
             tensors[op.inputs[1]] = _weights(weights)
             tensors[op.inputs[2]] = _bias(op, bias, weights, graph.tensors[op.inputs[0]])
@@ -85,6 +85,6 @@ def _bias(op: Op, bias: Tensor, weights: Tensor, source: Tensor) -> Tensor:
     steps = np.array(_grid(weights).scale, np.float64) * np.float64(np.float32(_grid(source).scale[0]))
     rounded = np.round(bias.data.astype(np.float64) / steps)
     if np.abs(rounded).max() > _INT32_LIMIT:
-        raise StageError(f"{op.kind} {op.name}: a bias of {np.abs(rounded).max():.3g} steps does not fit int32")
+        raise StageError(f"{op.title}: a bias of {np.abs(rounded).max():.3g} steps does not fit int32")
     grid = Quantisation(tuple(float(np.float32(step)) for step in steps), (0,) * len(steps))
     return replace(bias, dtype="int32", quantisation=grid, data=rounded.astype(np.int32))

@@ -46,7 +46,7 @@ def run(model: Path, dataset: Path | None, *, config: FirmwareConfig, board: str
     from stages.graph.tflite.reader import read_tflite
 
     described = load_board(board)
-    graph = simplify(strip_float_edges(read_tflite(model)).graph).graph
+    graph = simplify(strip_float_edges(read_tflite(model)).graph)
     chains = () if config.fusion == "none" else None  # None: where it pays
     compiled = compile_model(graph, weights=config.weights, runtime=config.runtime, chains=chains)
     front_end = None

@@ -18,6 +18,7 @@ Activation = Literal["none", "relu", "relu6"]
 Padding = Literal["same", "valid"]
 DType = Literal["int8", "int16", "int32", "int64", "uint8", "float32", "bool"]
 
+WEIGHTED = frozenset({"CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"})  # have weights, and mostly biases
 ITEM_BYTES: dict[str, int] = {"int8": 1, "uint8": 1, "bool": 1, "int16": 2, "int32": 4, "float32": 4, "int64": 8}
 
 
@@ -118,6 +119,11 @@ class Op:
     outputs: tuple[int, ...]
     options: Options = field(default_factory=NoOptions)
 
+    @property
+    def title(self) -> str:
+        """How messages call it."""
+        return f"{self.kind} {self.name}"
+
 
 @dataclass(frozen=True)
 class Graph:
@@ -135,6 +141,16 @@ class Graph:
     def in_order(self, order: Sequence[int]) -> Graph:
         """The same graph with its ops in another order."""
         return replace(self, ops=tuple(self.ops[number] for number in order))
+
+    def with_tensors(self, kept: Sequence[int]) -> Graph:
+        """The same graph with these tensors only, in this order: all that it refers to are among them."""
+        place = {-1: -1, **{old: new for new, old in enumerate(kept)}}
+
+        def moved(indices: Sequence[int]) -> tuple[int, ...]:
+            return tuple(place[index] for index in indices)
+
+        ops = tuple(replace(op, inputs=moved(op.inputs), outputs=moved(op.outputs)) for op in self.ops)
+        return Graph(tuple(self.tensors[index] for index in kept), ops, moved(self.inputs), moved(self.outputs))
 
     def constants_of(self, op: Op) -> Iterator[int]:
         """The inputs of `op` that are stored: weights, biases, shapes."""

@@ -85,7 +85,7 @@ def run(
 
     board, built, flashed = load_board(target.board), read_json(footprint), read_json(flash)
     expected, graph = read_golden(golden), read_tflite(model)
-    on_device = simplify(graph).graph  # what firmware compiled
+    on_device = simplify(graph)  # what firmware compiled
     accuracy, audio = NOT_MEASURED, None
     access = BoardAccess(wait_s=config.lock_wait, baud=config.baud)
     with open_link(target, board, flashed, twin, access) as link:

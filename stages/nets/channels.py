@@ -18,11 +18,9 @@ from torch import fx, nn
 from pipeline.errors import StageError
 from stages.graph.from_torch.builder import TracedLayer
 from stages.graph.from_torch.conversion import trace
-from stages.graph.graph import Graph, Op
+from stages.graph.graph import WEIGHTED, Graph, Op
 from stages.graph.groups import PASS_THROUGH
 from stages.graph.memory.resources import Resources, resources
-
-WEIGHTED = frozenset({"CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"})
 
 
 @dataclass(frozen=True)

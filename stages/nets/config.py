@@ -132,7 +132,7 @@ class BudgetConfig(Config):
     size_bytes: Bytes | None = None  # int8 weights and int32 biases
     macs: Count | None = None  # multiply-accumulates of one inference
     # What peak_bytes means: classic, as in the paper; overlap, of firmware that writes outputs over dying inputs and
-    # runs layers in turns.
+    # fuses layers row by row.
     runtime: Literal["classic", "overlap"] = "classic"
 
     @model_validator(mode="after")

@@ -109,8 +109,3 @@ def read_architecture(path: Path) -> Architecture:
             f"{path}: the source of {architecture.network.module} is not the one that was pruned; run prune again"
         )
     return architecture
-
-
-def load_architecture(path: Path) -> nn.Module:
-    """The network that architecture.json describes, with random weights."""
-    return read_architecture(path).build()

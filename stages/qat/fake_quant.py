@@ -22,8 +22,7 @@ from torch import Tensor, nn
 
 from pipeline.errors import StageError
 from stages.graph.arithmetic import torch_kernels as kernels
-from stages.graph.arithmetic.torch_kernels import WEIGHTED
-from stages.graph.graph import Graph, Op, Quantisation
+from stages.graph.graph import WEIGHTED, Graph, Op, Quantisation
 from stages.qat import device_rounding as device
 from stages.qat.grids import (
     PROBABILITY_GRID,

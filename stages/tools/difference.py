@@ -62,7 +62,7 @@ class LayerDifference:
 def differences(artifacts: Mapping[str, Path], board: str, source: str, most_inputs: int) -> Answer:
     """What `pipeline diff` prints; the record's `identical` says whether all is well."""
     target = Target(board, "virtual" if source == "virtual" else "hardware")
-    graph = simplify(strip_float_edges(read_tflite(artifacts["model"])).graph).graph  # what firmware compiled
+    graph = simplify(strip_float_edges(read_tflite(artifacts["model"])).graph)  # what firmware compiled
     inputs = read_golden(artifacts["golden"]).inputs[:most_inputs]
     kernels = read_json(artifacts["footprint"])["ops"]
     with open_link(target, load_board(board), read_json(artifacts["flash"]), artifacts["twin"]) as device:

@@ -7,19 +7,19 @@ order that needs least, and where each activation lies then. Float edges are str
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from pipeline.errors import StageError
 from pipeline.stage import Answer
 from stages.graph.checks.opaque_ops import OPAQUE_KINDS
-from stages.graph.graph import Graph, Op
+from stages.graph.graph import Graph
 from stages.graph.memory.arena_layout import ArenaLayout, arena_layout
 from stages.graph.memory.op_order import OpOrder, OrderProblem
 from stages.graph.memory.overlap import OverlapProblem
 from stages.graph.memory.packable_order import packable_order
-from stages.graph.memory.resources import resources
+from stages.graph.memory.resources import imprecise_peak_bytes, op_macs, op_size_bytes
 from stages.graph.tflite.float_edges import FloatEdge, StrippedGraph, require_int8, strip_float_edges
 from stages.graph.tflite.reader import printable, read_tflite
 from stages.tools.output_file import require_file_name, write_atomically
@@ -93,7 +93,6 @@ def inspected(graph: Graph) -> Inspection:
     stored_order = range(len(graph.ops))
     best = packable_order(problem, problem.solve())
     layout = arena_layout(graph.in_order(best.order))
-    used = [resources(_alone(graph, op)) for op in graph.ops]
     position = {number: place for place, number in enumerate(best.order)}
     live, best_live = problem.live_bytes(stored_order), problem.live_bytes(best.order)
     ops = tuple(
@@ -102,8 +101,8 @@ def inspected(graph: Graph) -> Inspection:
             op=op.kind,
             name=op.name,
             output_shape=graph.tensors[op.outputs[0]].shape,
-            macs=used[number].macs,
-            size_bytes=used[number].size_bytes,
+            macs=op_macs(graph, op),
+            size_bytes=op_size_bytes(graph, op),
             live_bytes=round(live[number]),
             best_position=position[number],
             best_live_bytes=round(best_live[position[number]]),
@@ -116,24 +115,11 @@ def inspected(graph: Graph) -> Inspection:
         size_bytes=sum(op.size_bytes for op in ops),
         macs=sum(op.macs for op in ops),
         peak_bytes_stored=max(op.live_bytes for op in ops),
-        peak_bytes_imprecise=max(figures.peak_bytes_imprecise for figures in used),
+        peak_bytes_imprecise=imprecise_peak_bytes(graph),
         peak_bytes_overlap=round(OverlapProblem(graph).measure(best.order).peak_bytes),
         best=best,
         layout=layout,
         ops=ops,
-    )
-
-
-def _alone(graph: Graph, op: Op) -> Graph:
-    """A graph of one op, with its own tensors only."""
-    touched = list(dict.fromkeys(index for index in (*op.inputs, *op.outputs) if index >= 0))
-    place = {index: number for number, index in enumerate(touched)} | {-1: -1}
-    inputs, outputs = ([place[index] for index in side] for side in (op.inputs, op.outputs))
-    return Graph(
-        tensors=tuple(graph.tensors[index] for index in touched),
-        ops=(replace(op, inputs=tuple(inputs), outputs=tuple(outputs)),),
-        inputs=tuple(dict.fromkeys(place[index] for index in graph.activations_of(op))),
-        outputs=tuple(outputs),
     )
 
 
@@ -169,7 +155,7 @@ def _text(name: str, found: Inspection) -> str:
         ("peak, stored order", f"{found.peak_bytes_stored:,} B", ""),
         ("peak, best order", f"{best.peak_bytes:,.0f} B", f"{order}{', as stored' if same else ''}"),
         ("peak, imprecise", f"{found.peak_bytes_imprecise:,} B", "most that one op touches, in place counted once"),
-        ("peak, overlap", f"{found.peak_bytes_overlap:,} B", "outputs over inputs, layers in turns"),
+        ("peak, overlap", f"{found.peak_bytes_overlap:,} B", "outputs over inputs, row-wise fusion"),
         ("arena, best order", f"{layout.arena_bytes:,} B", packed),
     ]
     rows = [

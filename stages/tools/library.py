@@ -40,7 +40,7 @@ def compile_library(model: Path, out: Path, weights: Weights, runtime: Runtime) 
             raise ConfigError(f"--{option}: found {value!r}, needed one of {', '.join(known)}")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise StageError(f"{out}: is there already, needed a new or an empty folder")
-    graph = simplify(strip_float_edges(read_tflite(model)).graph).graph
+    graph = simplify(strip_float_edges(read_tflite(model)).graph)
     fast = compile_model(graph, weights=weights, runtime=runtime)
     portable = compile_model(graph, runtime=runtime)
     out.parent.mkdir(parents=True, exist_ok=True)

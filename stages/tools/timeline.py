@@ -141,7 +141,7 @@ def _columns(axis: _Axis, graph: Graph, layout: ArenaLayout, hottest: int) -> li
     bottom = _TOP + _PLOT_HEIGHT
     for now, op in enumerate(graph.ops):
         live = layout.live_bytes[now]
-        words = f"op {now}: {op.kind} {op.name}\n{live:,} B alive"
+        words = f"op {now}: {op.title}\n{live:,} B alive"
         middle = axis.x(now + 0.5)
         colour = _HOT if now == hottest else _FAINT
         if axis.column >= _LABEL_WIDTH or now % _RARE_LABEL == 0:

@@ -140,7 +140,7 @@ def row(network: Network, weights: str) -> tuple[Row, Build]:
         network=network.name,
         weights=weights,
         macs=macs,
-        macs_executed=_macs(simplify(network.graph).graph),
+        macs_executed=_macs(simplify(network.graph)),
         instructions=instructions,
         instructions_per_mac=instructions / macs,
         cycles_per_mac_zero_wait=sum(op.cycles_zero_wait for op in first.profile) / macs,
@@ -175,7 +175,7 @@ def _text(one: Row) -> str:
 
 
 def _layers(network: Network, built: Build) -> Iterator[str]:
-    graph = simplify(network.graph).graph
+    graph = simplify(network.graph)
     total = sum(op.cycles_zero_wait for op in built.profile)
     for kernel, seen in zip(built.footprint["ops"], built.profile, strict=True):
         ops = [graph.ops[number] for number in kernel["ops"]]  # several, where they run in turns

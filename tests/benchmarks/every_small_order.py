@@ -6,7 +6,7 @@ import random
 import sys
 import time
 
-from stages.graph.memory.op_order import smallest_peak_order
+from stages.graph.memory.op_order import OrderProblem
 from tests.stages.graph.memory.order_oracle import CONNECTED, connected_dags, graph_of_wiring, slow_peak, smallest_peak
 
 
@@ -18,7 +18,7 @@ def main(ops: int) -> int:
     wrong = 0
     for wiring in wirings:
         graph = graph_of_wiring(wiring, draw)
-        found = smallest_peak_order(graph)
+        found = OrderProblem(graph).solve()
         wrong += not found.peak_bytes == slow_peak(graph, found.order) == smallest_peak(graph)
     spent_s = time.monotonic() - started
     sys.stdout.write(f"{ops} ops: {len(wirings)} connected DAGs, {wrong} orders not minimal, {spent_s:.0f} s\n")

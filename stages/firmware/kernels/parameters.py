@@ -14,8 +14,8 @@ from pipeline.errors import StageError
 from stages.firmware.kernels.c_text import c_array, c_channels
 from stages.graph.arithmetic.fixed_point import Multiplier, quantised_multiplier
 from stages.graph.arithmetic.int8_reference import activation_range, rescaling_factors
-from stages.graph.checks.op_check import padding_before
 from stages.graph.graph import ActivationOptions, ConvOptions, Graph, Op, PoolOptions, Tensor
+from stages.graph.padding import zero_pads
 
 CHANNEL_BYTES = 12  # sizeof(struct requantise_channel)
 PARAMETER_BYTES = 112  # at most, of the parameter structures that have no figure of their own
@@ -70,10 +70,7 @@ def window_members(
     dilation: tuple[int, int],
 ) -> dict[str, int]:
     _, input_height, input_width, channels = source.shape
-    top, left = (
-        padding_before(extent, taps, stride, spread, options.padding)
-        for extent, taps, stride, spread in zip(source.shape[1:3], size, options.stride, dilation, strict=True)
-    )
+    top, _, left, _ = zero_pads(source.shape[1:3], size, options.stride, dilation, options.padding)
     members = {
         "input_height": input_height,
         "input_width": input_width,

@@ -21,9 +21,9 @@ from stages.firmware.front_end import FrontEnd
 from stages.firmware.kernels.access_order import distances
 from stages.firmware.model_source import CompiledModel
 from stages.firmware.placement import Placement, Spill
+from stages.graph.graph import WEIGHTED
 from stages.graph.memory.arena_layout import Place, arena_places, pack
 from stages.graph.memory.fusion import FusedOptions
-from stages.graph.memory.resources import WEIGHTED
 
 CODE_BYTES = 24 * 1024  # everything in flash that is not the network's and no table: 12 KB measured, 17 with a stream
 VARIABLE_BYTES = 8 * 1024  # in the preferred RAM beside the arena: 4 KB of stack, some 2 KB of variables

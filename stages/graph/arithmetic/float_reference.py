@@ -13,7 +13,7 @@ from torch import Tensor
 
 from pipeline.errors import StageError
 from stages.graph.arithmetic import torch_kernels as kernels
-from stages.graph.graph import Graph, Op, SoftmaxOptions
+from stages.graph.graph import WEIGHTED, Graph, Op, SoftmaxOptions
 
 _UNARY = ("LOGISTIC", "HARD_SWISH", "RELU", "RELU6")
 
@@ -52,7 +52,7 @@ def _operand(graph: Graph, op: Op, index: int, values: dict[int, Tensor]) -> Ten
     data = graph.tensors[index].data
     if data is None:
         return values[index]
-    if op.kind in kernels.WEIGHTED:
+    if op.kind in WEIGHTED:
         return torch.from_numpy(kernels.to_torch_layout(op.kind, data) if index == op.inputs[1] else data.copy())
     return _nchw(torch.from_numpy(data.copy()))
 
@@ -65,7 +65,7 @@ def _computed(graph: Graph, op: Op, operands: list[Tensor | None]) -> Tensor:
 
 
 def _plain(graph: Graph, op: Op, x: Tensor, operands: list[Tensor | None]) -> Tensor:
-    if op.kind in kernels.WEIGHTED:
+    if op.kind in WEIGHTED:
         weight = operands[1]
         assert weight is not None
         return kernels.weighted(op, x, weight, operands[2] if len(operands) > 2 else None)
@@ -92,7 +92,7 @@ def _plain(graph: Graph, op: Op, x: Tensor, operands: list[Tensor | None]) -> Te
         return (x * op.options.beta).softmax(1 if x.dim() == 4 else -1)
     if op.kind in _UNARY:
         return kernels.unary(op.kind, x)
-    raise StageError(f"{op.kind} {op.name}: has no float kernel here")
+    raise StageError(f"{op.title}: has no float kernel here")
 
 
 def _nchw(x: Tensor) -> Tensor:

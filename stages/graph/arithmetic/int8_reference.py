@@ -16,8 +16,8 @@ from pipeline.errors import StageError
 from stages.graph.arithmetic import fixed_point as fp
 from stages.graph.arithmetic import int8_pointwise
 from stages.graph.arithmetic.int8_pointwise import activation_range, clamped, scale_of, zero_point_of
-from stages.graph.checks.op_check import padding_before, windows
 from stages.graph.graph import ConcatOptions, ConvOptions, Graph, Op, PoolOptions, Tensor
+from stages.graph.padding import zero_pads
 
 __all__ = ["activation_range", "run_graph"]
 
@@ -59,7 +59,7 @@ def _check(graph: Graph, op: Op) -> None:
         found = f"{op.kind} of {result.dtype}"
         raise StageError(f"{op.name}: {found} has no reference kernel, needed int8 and one of {kinds}")
     if result.shape[:1] != (1,):
-        raise StageError(f"{op.kind} {op.name}: output of shape {result.shape}, needed a first axis of 1, the sample")
+        raise StageError(f"{op.title}: output of shape {result.shape}, needed a first axis of 1, the sample")
 
 
 def _operand(graph: Graph, index: int, values: dict[int, np.ndarray]) -> np.ndarray | None:
@@ -117,12 +117,8 @@ def _windows(
     x: np.ndarray, kernel: tuple[int, ...], options: ConvOptions | PoolOptions, dilation: tuple[int, int], fill: float
 ) -> np.ndarray:
     """A view (N, H', W', C, kh, kw) of what the sliding window sees; outside the map it sees `fill`."""
-    pads = []
-    for size, side, stride, spread in zip(x.shape[1:3], kernel, options.stride, dilation, strict=True):
-        before = padding_before(size, side, stride, spread, options.padding)
-        reach = (windows(size, side, stride, spread, options.padding) - 1) * stride + (side - 1) * spread + 1
-        pads.append((before, max(0, reach - size - before)))
-    padded = np.pad(x, ((0, 0), *pads, (0, 0)), constant_values=fill) if any(map(any, pads)) else x
+    pads = zero_pads(x.shape[1:3], kernel, options.stride, dilation, options.padding)
+    padded = np.pad(x, ((0, 0), pads[:2], pads[2:], (0, 0)), constant_values=fill) if any(pads) else x
     spans = tuple((side - 1) * spread + 1 for side, spread in zip(kernel, dilation, strict=True))
     view = np.lib.stride_tricks.sliding_window_view(padded, spans, axis=(1, 2))
     return view[:, :: options.stride[0], :: options.stride[1], :, :: dilation[0], :: dilation[1]]

@@ -13,10 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from stages.graph.checks.op_check import padding_before, windows
 from stages.graph.graph import ConcatOptions, ConvOptions, Graph, Op, PoolOptions
+from stages.graph.padding import zero_pads
 
-WEIGHTED = frozenset({"CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"})
 _NCHW_AXIS = (0, 2, 3, 1)  # of each NHWC axis
 
 
@@ -127,9 +126,5 @@ def _constant(graph: Graph, op: Op) -> np.ndarray:
 def _pads(op: Op, x: Tensor, kernel: tuple[int, ...], dilation: tuple[int, int]) -> tuple[int, int, int, int]:
     """Left, right, top, bottom, as TensorFlow Lite pads."""
     assert isinstance(op.options, ConvOptions | PoolOptions)
-    pads = []
-    for size, side, stride, spread in zip(x.shape[2:], kernel, op.options.stride, dilation, strict=True):
-        before = padding_before(size, side, stride, spread, op.options.padding)
-        reach = (windows(size, side, stride, spread, op.options.padding) - 1) * stride + (side - 1) * spread + 1
-        pads.append((before, max(0, reach - size - before)))
-    return (*pads[1], *pads[0])
+    top, bottom, left, right = zero_pads(x.shape[2:], kernel, op.options.stride, dilation, op.options.padding)
+    return left, right, top, bottom

@@ -13,6 +13,7 @@ from pipeline.errors import StageError
 from stages.graph.checks.opaque_ops import check_opaque
 from stages.graph.checks.quantisation_check import FILTER_AXIS, check_int8
 from stages.graph.graph import ConcatOptions, ConvOptions, Graph, Op, OpaqueOptions, PoolOptions, Tensor
+from stages.graph.padding import map_size
 
 _OPERANDS = {
     "CONV_2D": (2, 3),
@@ -38,20 +39,6 @@ _TYPE_CHANGES = {"QUANTIZE": ({"float32", "int8"}, {"int8"}), "DEQUANTIZE": ({"i
 _MAY_START_WITH_CONSTANT = frozenset({"ADD", "MUL", "CONCATENATION"})
 
 
-def windows(size: int, kernel: int, stride: int, dilation: int, padding: str) -> int:
-    """How many places a sliding window takes along one axis, as TensorFlow counts them."""
-    reach = (kernel - 1) * dilation + 1
-    return -(-size // stride) if padding == "same" else max(0, -(-(size - reach + 1) // stride))
-
-
-def padding_before(size: int, kernel: int, stride: int, dilation: int, padding: str) -> int:
-    """Zeros in front along one axis; where the total is odd, the extra one is behind (TensorFlow's 'same')."""
-    if padding == "valid":
-        return 0
-    reach = (kernel - 1) * dilation + 1
-    return max(0, (windows(size, kernel, stride, dilation, padding) - 1) * stride + reach - size) // 2
-
-
 def check_graph(graph: Graph) -> None:
     """Raise StageError with one sentence on the first thing that does not fit."""
     _check_boundary(graph)
@@ -59,10 +46,10 @@ def check_graph(graph: Graph) -> None:
     for op in graph.ops:
         for index in op.inputs:
             if index >= 0 and index not in made:
-                raise StageError(f"{_title(op)}: tensor {graph.tensors[index].name} is used before it is computed")
+                raise StageError(f"{op.title}: tensor {graph.tensors[index].name} is used before it is computed")
         for index in op.outputs:
             if index in made:
-                raise StageError(f"{_title(op)}: tensor {graph.tensors[index].name} is computed twice")
+                raise StageError(f"{op.title}: tensor {graph.tensors[index].name} is computed twice")
         made.update(op.outputs)
         _check_op(graph, op)
     for index in graph.outputs:
@@ -84,10 +71,6 @@ def _check_boundary(graph: Graph) -> None:
             raise StageError(f"input {graph.tensors[index].name} is a constant, needed an activation")
 
 
-def _title(op: Op) -> str:
-    return f"{op.kind} {op.name}"
-
-
 def _check_op(graph: Graph, op: Op) -> None:
     if isinstance(op.options, OpaqueOptions):
         check_opaque(graph, op)
@@ -95,28 +78,28 @@ def _check_op(graph: Graph, op: Op) -> None:
     least, most = _OPERANDS.get(op.kind, (1, 8))
     if not least <= len(op.inputs) <= most or len(op.outputs) != 1 or any(index < 0 for index in op.inputs[:least]):
         found = f"{len(op.inputs)} inputs and {len(op.outputs)} outputs"
-        raise StageError(f"{_title(op)}: {found}, needed {least} to {most} and 1")
+        raise StageError(f"{op.title}: {found}, needed {least} to {most} and 1")
     first, result = graph.tensors[op.inputs[0]], graph.tensors[op.outputs[0]]
     if first.data is not None and not (
         op.kind in _MAY_START_WITH_CONSTANT and any(True for _ in graph.activations_of(op))
     ):
-        raise StageError(f"{_title(op)}: the first operand is a constant, needed an activation")
+        raise StageError(f"{op.title}: the first operand is a constant, needed an activation")
     expected = _output_shape(graph, op, first)
     if expected is not None and expected != result.shape:
-        raise StageError(f"{_title(op)}: output of shape {result.shape}, needed {expected}")
-    _check_types(graph, op, first, result)
+        raise StageError(f"{op.title}: output of shape {result.shape}, needed {expected}")
+    _check_types(op, first, result)
     if result.dtype == "int8":
         check_int8(graph, op)
 
 
-def _check_types(graph: Graph, op: Op, first: Tensor, result: Tensor) -> None:
+def _check_types(op: Op, first: Tensor, result: Tensor) -> None:
     if op.kind in _TYPE_CHANGES:
         sources, results = _TYPE_CHANGES[op.kind]
         if first.dtype not in sources or result.dtype not in results:
             needed = f"{' or '.join(sorted(sources))} to {' or '.join(results)}"
-            raise StageError(f"{_title(op)}: from {first.dtype} to {result.dtype}, needed {needed}")
+            raise StageError(f"{op.title}: from {first.dtype} to {result.dtype}, needed {needed}")
     elif first.dtype != result.dtype:
-        raise StageError(f"{_title(op)}: output of type {result.dtype}, needed {first.dtype} like the input")
+        raise StageError(f"{op.title}: output of type {result.dtype}, needed {first.dtype} like the input")
 
 
 def _output_shape(graph: Graph, op: Op, first: Tensor) -> tuple[int, ...] | None:
@@ -141,11 +124,11 @@ def _joined(op: Op, options: ConcatOptions, shapes: list[tuple[int, ...]]) -> tu
     rank = len(shapes[0])
     if not -rank <= options.axis < rank or options.activation != "none":
         found = f"axis {options.axis}, activation {options.activation}"
-        raise StageError(f"{_title(op)}: {found}, needed an axis of {rank} and no activation")
+        raise StageError(f"{op.title}: {found}, needed an axis of {rank} and no activation")
     axis = options.axis % rank
     rests = {(*shape[:axis], *shape[axis + 1 :]) for shape in shapes}
     if len(rests) != 1 or any(len(shape) != rank for shape in shapes):
-        raise StageError(f"{_title(op)}: operands of shapes {shapes} do not fit together along axis {axis}")
+        raise StageError(f"{op.title}: operands of shapes {shapes} do not fit together along axis {axis}")
     return (*shapes[0][:axis], sum(shape[axis] for shape in shapes), *shapes[0][axis + 1 :])
 
 
@@ -153,22 +136,22 @@ def _broadcast(op: Op, first: tuple[int, ...], second: tuple[int, ...]) -> tuple
     try:
         return np.broadcast_shapes(first, second)
     except ValueError:
-        raise StageError(f"{_title(op)}: operands of shapes {first} and {second} do not fit together") from None
+        raise StageError(f"{op.title}: operands of shapes {first} and {second} do not fit together") from None
 
 
 def _weighted_shape(graph: Graph, op: Op, shape: tuple[int, ...]) -> tuple[int, ...]:
     weights = graph.tensors[op.inputs[1]]
     if weights.data is None:
-        raise StageError(f"{_title(op)}: the weights are computed, needed a constant")
+        raise StageError(f"{op.title}: the weights are computed, needed a constant")
     outputs = weights.shape[FILTER_AXIS[op.kind]] if len(weights.shape) > FILTER_AXIS[op.kind] else 0
     if len(op.inputs) > 2 and op.inputs[2] >= 0:
         bias = graph.tensors[op.inputs[2]]
         if bias.data is None or bias.elements != outputs:
-            raise StageError(f"{_title(op)}: bias of shape {bias.shape}, needed {outputs} constants")
+            raise StageError(f"{op.title}: bias of shape {bias.shape}, needed {outputs} constants")
     if op.kind == "FULLY_CONNECTED":
         rows = math.prod(shape) // weights.shape[-1]
         if len(weights.shape) != 2 or rows * weights.shape[1] != math.prod(shape):
-            raise StageError(f"{_title(op)}: weights of shape {weights.shape} do not fit an input of shape {shape}")
+            raise StageError(f"{op.title}: weights of shape {weights.shape} do not fit an input of shape {shape}")
         kept = shape[:-1] + (outputs,)
         return kept if kept == graph.tensors[op.outputs[0]].shape and shape[-1] == weights.shape[1] else (rows, outputs)
     options = op.options
@@ -178,7 +161,7 @@ def _weighted_shape(graph: Graph, op: Op, shape: tuple[int, ...]) -> tuple[int, 
         weights.shape[3] == channels and (op.kind == "CONV_2D" or weights.shape[0] == 1)
     )
     if not fits:
-        raise StageError(f"{_title(op)}: weights of shape {weights.shape} do not fit an input of shape {shape}")
+        raise StageError(f"{op.title}: weights of shape {weights.shape} do not fit an input of shape {shape}")
     return (shape[0], *_slid(op, shape, weights.shape[1:3], options.dilation), outputs)
 
 
@@ -187,26 +170,22 @@ def _slid(op: Op, shape: tuple[int, ...], kernel: tuple[int, ...], dilation: tup
     stride = op.options.stride
     if len(shape) != 4 or min(*kernel, *stride, *dilation) < 1:
         found = f"input {shape}, window {kernel}, stride {stride}"
-        raise StageError(f"{_title(op)}: {found}, needed 4 axes and steps of 1 or more")
-    height, width = (
-        windows(size, side, step, spread, op.options.padding)
-        for size, side, step, spread in zip(shape[1:3], kernel, stride, dilation, strict=True)
-    )
-    return height, width
+        raise StageError(f"{op.title}: {found}, needed 4 axes and steps of 1 or more")
+    return map_size(shape[1:3], kernel, stride, dilation, op.options.padding)
 
 
 def _from_constant(graph: Graph, op: Op, shape: tuple[int, ...]) -> tuple[int, ...]:
     values = graph.tensors[op.inputs[1]].data
     if values is None or values.dtype != np.int32:
-        raise StageError(f"{_title(op)}: the second operand is computed or not int32, needed constant int32 values")
+        raise StageError(f"{op.title}: the second operand is computed or not int32, needed constant int32 values")
     if op.kind == "PAD":
         if values.shape != (len(shape), 2) or values.min() < 0:
-            raise StageError(f"{_title(op)}: paddings of shape {values.shape}, needed {(len(shape), 2)}, none below 0")
+            raise StageError(f"{op.title}: paddings of shape {values.shape}, needed {(len(shape), 2)}, none below 0")
         return tuple(side + int(before) + int(after) for side, (before, after) in zip(shape, values, strict=True))
     if values.size > len(shape):
-        raise StageError(f"{_title(op)}: the mean over {values.size} axes, needed at most {len(shape)}, one for each")
+        raise StageError(f"{op.title}: the mean over {values.size} axes, needed at most {len(shape)}, one for each")
     if not all(-len(shape) <= int(axis) < len(shape) for axis in values.flat):
-        raise StageError(f"{_title(op)}: an axis is not among the {len(shape)} of the input, needed axes that exist")
+        raise StageError(f"{op.title}: an axis is not among the {len(shape)} of the input, needed axes that exist")
     axes = {int(axis) % len(shape) for axis in values.flat}
     kept = tuple(1 if axis in axes else side for axis, side in enumerate(shape))
     removed = tuple(side for axis, side in enumerate(shape) if axis not in axes)

@@ -39,9 +39,7 @@ class _Call:
         """Axes, sizes or paddings: constants, or the shape would not be known before the run."""
         tensor = self.graph.tensors[self.op.inputs[operand]]
         if tensor.data is None or tensor.dtype != "int32" or tensor.elements > _MOST_VALUES:
-            raise StageError(
-                f"{_title(self.op)}: tensor {tensor.name}, needed constants, int32, {_MOST_VALUES} at most"
-            )
+            raise StageError(f"{self.op.title}: tensor {tensor.name}, needed constants, int32, {_MOST_VALUES} at most")
         return [int(value) for value in tensor.data.flat]
 
     def pairs(self, operand: int) -> Iterator[tuple[int, int]]:
@@ -232,7 +230,7 @@ OPAQUE_KINDS: dict[str, OpaqueKind] = {
 def check_opaque(graph: Graph, op: Op) -> None:
     """Raise StageError unless operands, options and results of an opaque op fit together."""
     assert isinstance(op.options, OpaqueOptions)
-    title, known = _title(op), OPAQUE_KINDS[op.kind]
+    title, known = op.title, OPAQUE_KINDS[op.kind]
     needed = "1 or more" if known.operands is None else str(known.operands)
     if min(op.inputs, default=-1) < 0 or len(op.inputs) != (known.operands or len(op.inputs)):
         raise StageError(f"{title}: inputs {op.inputs}, needed {needed}")
@@ -251,7 +249,3 @@ def check_opaque(graph: Graph, op: Op) -> None:
         raise StageError(f"{title}: operands of shapes {shapes}, or their values, do not fit together") from error
     if expected != results:
         raise StageError(f"{title}: outputs of shapes {results}, needed {expected}")
-
-
-def _title(op: Op) -> str:
-    return f"{op.kind} {op.name}"

@@ -40,7 +40,7 @@ def check_int8(graph: Graph, op: Op) -> None:
     elif op.kind in _ONE_GRID:
         _check_same_grid(graph, op, result)
     elif op.kind in _ONTO_UNIT and _grid(result) != _grid_of(_UNIT_GRID):
-        raise StageError(f"{_title(op)}: output on scale {_grid(result)[0]:g}, needed 1/256 and zero point -128")
+        raise StageError(f"{op.title}: output on scale {_grid(result)[0]:g}, needed 1/256 and zero point -128")
     _check_range(graph, op, first, result)
     _check_factor(graph, op, first, result)
 
@@ -59,26 +59,24 @@ def _check_factor(graph: Graph, op: Op, first: Tensor, result: Tensor) -> None:
     elif op.kind == "ADD":
         factor = max(_grid(graph.tensors[index])[0] for index in op.inputs) / _grid(result)[0]
     if factor >= _LARGEST_FACTOR:
-        raise StageError(f"{_title(op)}: the scales call for a factor of {factor:g}, needed below {_LARGEST_FACTOR:g}")
+        raise StageError(f"{op.title}: the scales call for a factor of {factor:g}, needed below {_LARGEST_FACTOR:g}")
 
 
 def _check_range(graph: Graph, op: Op, first: Tensor, result: Tensor) -> None:
     scale = _grid(first)[0]
     if op.kind == "LOGISTIC" and scale < _SMALLEST_LOGISTIC_SCALE:
-        raise StageError(f"{_title(op)}: input scale {scale:g}, needed at least {_SMALLEST_LOGISTIC_SCALE:g}")
+        raise StageError(f"{op.title}: input scale {scale:g}, needed at least {_SMALLEST_LOGISTIC_SCALE:g}")
     if isinstance(op.options, SoftmaxOptions):
         step = scale * op.options.beta
         if not _SMALLEST_SOFTMAX_STEP < step < math.inf:
-            raise StageError(
-                f"{_title(op)}: beta times input scale is {step:g}, needed above {_SMALLEST_SOFTMAX_STEP:g}"
-            )
+            raise StageError(f"{op.title}: beta times input scale is {step:g}, needed above {_SMALLEST_SOFTMAX_STEP:g}")
     if op.kind == "HARD_SWISH" and scale >= _LARGEST_HARD_SWISH_RATIO * _grid(result)[0]:
         found = f"input scale {scale:g} and output scale {_grid(result)[0]:g}"
-        raise StageError(f"{_title(op)}: {found}, needed a ratio below {_LARGEST_HARD_SWISH_RATIO}")
+        raise StageError(f"{op.title}: {found}, needed a ratio below {_LARGEST_HARD_SWISH_RATIO}")
     if op.kind == "MEAN":
         axes = graph.tensors[op.inputs[1]].elements
         if axes > _MOST_MEAN_AXES:
-            raise StageError(f"{_title(op)}: the mean over {axes} axes, needed at most {_MOST_MEAN_AXES}")
+            raise StageError(f"{op.title}: the mean over {axes} axes, needed at most {_MOST_MEAN_AXES}")
 
 
 def _check_weights(graph: Graph, op: Op) -> None:
@@ -86,19 +84,19 @@ def _check_weights(graph: Graph, op: Op) -> None:
     weights, axis = graph.tensors[op.inputs[1]], FILTER_AXIS[op.kind]
     grid = weights.quantisation
     if weights.dtype != "int8" or grid is None or any(grid.zero_point):
-        raise StageError(f"{_title(op)}: weights are {weights.dtype}, needed int8 with scales and zero points of 0")
+        raise StageError(f"{op.title}: weights are {weights.dtype}, needed int8 with scales and zero points of 0")
     if len(grid.scale) != 1 and (len(grid.scale) != weights.shape[axis] or grid.axis != axis):
         needed = f"1 or {weights.shape[axis]} on axis {axis}"
-        raise StageError(f"{_title(op)}: {len(grid.scale)} weight scales, needed {needed}")
+        raise StageError(f"{op.title}: {len(grid.scale)} weight scales, needed {needed}")
     if len(op.inputs) > 2 and op.inputs[2] >= 0 and graph.tensors[op.inputs[2]].dtype != "int32":
-        raise StageError(f"{_title(op)}: bias is {graph.tensors[op.inputs[2]].dtype}, needed int32")
+        raise StageError(f"{op.title}: bias is {graph.tensors[op.inputs[2]].dtype}, needed int32")
 
 
 def _check_same_grid(graph: Graph, op: Op, result: Tensor) -> None:
     for index in op.inputs:
         if _grid(graph.tensors[index]) != _grid(result):
             name = graph.tensors[index].name
-            raise StageError(f"{_title(op)}: tensor {name} is on another grid than the output, needed the same")
+            raise StageError(f"{op.title}: tensor {name} is on another grid than the output, needed the same")
 
 
 def check_one_scale(op: Op, tensor: Tensor) -> None:
@@ -106,7 +104,7 @@ def check_one_scale(op: Op, tensor: Tensor) -> None:
     grid = tensor.quantisation
     if tensor.dtype != "int8" or grid is None or len(grid.scale) != 1 or not -128 <= grid.zero_point[0] <= 127:
         found = f"tensor {tensor.name} is {tensor.dtype}"
-        raise StageError(f"{_title(op)}: {found}, needed int8 with one scale and zero point")
+        raise StageError(f"{op.title}: {found}, needed int8 with one scale and zero point")
 
 
 def _grid(tensor: Tensor) -> tuple[float, int]:
@@ -116,7 +114,3 @@ def _grid(tensor: Tensor) -> tuple[float, int]:
 
 def _grid_of(grid: Quantisation) -> tuple[float, int]:
     return float(np.float32(grid.scale[0])), grid.zero_point[0]
-
-
-def _title(op: Op) -> str:
-    return f"{op.kind} {op.name}"

@@ -3,7 +3,7 @@
 The network is traced with torch.fx. Understood are Conv2d (plain and depthwise, dilated too) and Linear, each with an
 optional BatchNorm behind it; ReLU, ReLU6, Hardswish, SiLU and Sigmoid; zero padding; average and max pooling, the mean
 over the map; addition, multiplication and concatenation; flattening, also by view and reshape. Anything else is refused
-with a StageError that names the layer's path. `torch_layers` says what each layer becomes.
+with a StageError that names the layer's path. `layers` says what each layer becomes.
 
 Folding uses the running statistics, as in eval mode, whatever mode the network is in:
 w' = w * gamma / sqrt(var + eps), b' = beta + (b - mean) * gamma / sqrt(var + eps).

@@ -27,7 +27,7 @@ from stages.graph.graph import (
     Padding,
     PoolOptions,
 )
-from stages.graph.padding import NO_PADS, Pads, same_pads
+from stages.graph.padding import NO_PADS, Pads, zero_pads
 
 
 def convolution(walk: Walk, node: fx.Node) -> Value:
@@ -37,7 +37,7 @@ def convolution(walk: Walk, node: fx.Node) -> Value:
         raise walk.unsupported(node, f"padding mode {conv.padding_mode!r}, needed 'zeros'")
     source = walk.source(node)
     kernel, stride, dilation = pair(conv.kernel_size), pair(conv.stride), pair(conv.dilation)
-    same = same_pads(walk.size(source.tensor), kernel, stride, dilation)
+    same = zero_pads(walk.size(source.tensor), kernel, stride, dilation, "same")
     if isinstance(conv.padding, str):
         own = same if conv.padding == "same" else NO_PADS
     else:
@@ -152,7 +152,7 @@ def pool(walk: Walk, node: fx.Node) -> Value:
     padding: Padding = "valid"
     if own != NO_PADS:
         counts_zeros = isinstance(layer, nn.AvgPool2d) and layer.count_include_pad
-        if not counts_zeros and own == same_pads(walk.size(source), kernel, stride, (1, 1)):
+        if not counts_zeros and own == zero_pads(walk.size(source), kernel, stride, (1, 1), "same"):
             padding = "same"  # leaves what is outside the map out, as torch does
         elif counts_zeros or (not averages and walk.build.is_rectified(source)):
             # A zero counts in this average; and it never beats the largest value of a map without negative ones.

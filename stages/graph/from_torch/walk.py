@@ -1,6 +1,6 @@
 """Going through a traced torch network node by node: which tensor of the graph each fx node stands for.
 
-What a layer becomes is decided by a handler (`torch_layers`); here is what the handlers share.
+What a layer becomes is decided by a handler (`layers`); here is what the handlers share.
 """
 
 from __future__ import annotations

@@ -109,5 +109,5 @@ def first_difference(graph: Graph, ours: dict[int, np.ndarray], theirs: dict[int
             apart = np.abs(ours[index].astype(float) - theirs[index].reshape(ours[index].shape).astype(float))
             if apart.any():
                 wrong = f"{np.count_nonzero(apart)} of {apart.size} values differ, by up to {apart.max():g}"
-                return f"op {number} ({op.kind} {op.name}): {wrong}"
+                return f"op {number} ({op.title}): {wrong}"
     return None

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from stages.graph.graph import Graph, Tensor
-from stages.graph.memory.arena_layout import ALIGNMENT, ArenaLayout, arena_layout
+from stages.graph.memory.arena_layout import ArenaLayout, aligned, arena_layout
 
 
 @dataclass(frozen=True)
@@ -52,15 +52,15 @@ def runtime_head_bytes(graph: Graph, offsets: tuple[int, ...]) -> int:
     head = 0
     for index, tensor in enumerate(graph.tensors):
         if tensor.data is None:
-            head = max(head, max(offsets[index], 0) + _aligned(tensor.nbytes))
+            head = max(head, max(offsets[index], 0) + aligned(tensor.nbytes))
     for now, size in enumerate(scratch_bytes(graph)):
         alive = [t for t in first if first[t] <= now <= last[t] and offsets[t] >= 0]
         offset = 0
         for other in sorted(alive, key=lambda t: offsets[t]):
-            if offset + _aligned(size) <= offsets[other]:
+            if offset + aligned(size) <= offsets[other]:
                 break
-            offset = max(offset, offsets[other] + _aligned(graph.tensors[other].nbytes))
-        head = max(head, offset + _aligned(size) if size else 0)
+            offset = max(offset, offsets[other] + aligned(graph.tensors[other].nbytes))
+        head = max(head, offset + aligned(size) if size else 0)
     return head
 
 
@@ -74,7 +74,3 @@ def _lives(graph: Graph) -> tuple[dict[int, int], dict[int, int]]:
         last.update(dict.fromkeys(graph.activations_of(op), now))
     last.update(dict.fromkeys(graph.outputs, len(graph.ops)))
     return first, last
-
-
-def _aligned(size_bytes: int) -> int:
-    return -(-size_bytes // ALIGNMENT) * ALIGNMENT

@@ -21,9 +21,9 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.errors import StageError
-from stages.graph.graph import Graph, Op, PoolOptions
+from stages.graph.graph import WEIGHTED, Graph, Op, PoolOptions
 from stages.graph.judge.tflm import arena_limit_bytes, head_bytes, open_interpreter
-from stages.graph.memory.resources import WEIGHTED, op_macs
+from stages.graph.memory.resources import op_macs
 
 _LIMIT_S = 600
 _MOST_ARENA_BYTES = 512 << 20

@@ -33,7 +33,6 @@ from stages.graph.memory.buffers import Buffers, activation_bytes, buffers_of
 from stages.graph.memory.packing_solver import AT_BOUND_EFFORT, SHORT_EFFORT, lowest_packing, packing_at
 
 ALIGNMENT = 16
-_MOST_NODES = 200_000  # a few seconds; networks of up to some 30 ops need far fewer
 _MOST_PLACES = 500  # the search recurses once for each place
 _FLOOR_NODES = 2_000  # a tenth of a second; CP-SAT finds what needs more
 _ROUNDS = 150  # of improvement: fragmented packings gain in the first hundred, if at all
@@ -87,25 +86,30 @@ class ArenaLayout:
     live_bytes: tuple[int, ...]  # per op: the places that are alive while it runs
 
 
-def arena_layout(graph: Graph, most_nodes: int = _MOST_NODES, distances: Distances | None = None) -> ArenaLayout:
+def arena_layout(graph: Graph, distances: Distances | None = None) -> ArenaLayout:
     """Offsets for the ops in the order in which they stand in `graph`; with `distances`, inputs and outputs overlap."""
     candidates = _candidates(graph)
     if distances:
         overlapping = arena_places(graph, distances=distances)
         live = live_bytes(overlapping, len(graph.ops))
-        places, found, proven = _packed([overlapping], max(live), most_nodes)
+        places, found, proven = _packed([overlapping], max(live))
         if _height(places, found) > max(live):  # without overlap it is a layout, too
-            plain, offsets, _ = _packed(candidates, max(live), most_nodes)
+            plain, offsets, _ = _packed(candidates, max(live))
             if _height(plain, offsets) < _height(places, found):
                 places, found, proven = plain, offsets, False
     else:
         live = live_bytes(candidates[0], len(graph.ops))
-        places, found, proven = _packed(candidates, max(live), most_nodes)
+        places, found, proven = _packed(candidates, max(live))
     offsets = [-1] * len(graph.tensors)
     for place, offset in zip(places, found, strict=True):
         for tensor in place.tensors:
             offsets[tensor] = offset
     return ArenaLayout(tuple(offsets), _height(places, found), max(live), proven, tuple(live))
+
+
+def aligned(size_bytes: int) -> int:
+    """To the next multiple of the alignment."""
+    return -(-size_bytes // ALIGNMENT) * ALIGNMENT
 
 
 def lower_bound_bytes(graph: Graph) -> int:
@@ -142,7 +146,7 @@ def live_bytes(places: Sequence[Place], ops: int) -> list[int]:
     return live
 
 
-def _packed(candidates: list[list[Place]], floor: int, most_nodes: int) -> tuple[list[Place], list[int], bool]:
+def _packed(candidates: list[list[Place]], floor: int) -> tuple[list[Place], list[int], bool]:
     """The lowest packing of one of the candidates, each means tried until the lower bound is met."""
     packed = [(places, _greedy(places)) for places in candidates]
     exact = (_soon_at_floor, _solved_at_floor, _at_floor) if len(candidates[0]) <= _MOST_PLACES else ()
@@ -151,7 +155,7 @@ def _packed(candidates: list[list[Place]], floor: int, most_nodes: int) -> tuple
         return places, found, True
     for improve in (*exact, _improved):
         for number, (places, offsets) in enumerate(packed):
-            found = improve(places, offsets, floor, most_nodes)
+            found = improve(places, offsets, floor)
             if _height(places, found) == floor:
                 return places, found, True
             packed[number] = (places, found)
@@ -183,8 +187,7 @@ def arena_places(graph: Graph, *, prefers_last: bool = False, distances: Distanc
         last = end if buffer in buffers.kept else max(now, buffers.readers[buffer].bit_length() - 1)
         if replaced is None:
             place_of[buffer] = len(places)
-            size = -(-int(sizes[buffer]) // ALIGNMENT) * ALIGNMENT
-            places.append(Place(size, now, last, buffers.tensors[buffer]))
+            places.append(Place(aligned(int(sizes[buffer])), now, last, buffers.tensors[buffer]))
             return
         index = place_of[buffer] = place_of[replaced]
         places[index] = replace(places[index], last=last, tensors=places[index].tensors + buffers.tensors[buffer])
@@ -222,7 +225,7 @@ def _overlap(places: list[Place], output: int, distances: Mapping[int, int]) -> 
         places[operand] = replace(places[operand], is_early=True)
         if distance > -places[operand].size_bytes:
             # To begin before the output, but not wholly, would gain next to nothing; 0 keeps the search simple.
-            follows.append((operand, -(-max(0, distance) // ALIGNMENT) * ALIGNMENT))
+            follows.append((operand, aligned(max(0, distance))))
     places[output] = replace(places[output], is_late=True, follows=tuple(follows))
 
 
@@ -239,7 +242,7 @@ def pack(places: Sequence[Place], chosen: Sequence[int]) -> tuple[list[int], int
     offsets = _greedy(some)
     for improve in (_at_floor, _improved) if len(some) <= _MOST_PLACES else (_improved,):
         if _height(some, offsets) > floor:
-            offsets = improve(some, offsets, floor, _FLOOR_NODES)
+            offsets = improve(some, offsets, floor)
     return offsets, _height(some, offsets)
 
 
@@ -267,23 +270,23 @@ def _sort_keys(places: Sequence[Place]):
     )
 
 
-def _at_floor(places: Sequence[Place], start: list[int], floor: int, most_nodes: int) -> list[int]:
+def _at_floor(places: Sequence[Place], start: list[int], floor: int) -> list[int]:
     """A packing at the lower bound itself if a short search finds one: with no room to lose it has few choices."""
-    search = _Search(places, start, floor, min(most_nodes, _FLOOR_NODES))
+    search = _Search(places, start, floor, _FLOOR_NODES)
     search.height = floor + 1
-    return search.run()[0]
+    return search.run()
 
 
-def _soon_at_floor(places: Sequence[Place], start: list[int], floor: int, _most_nodes: int) -> list[int]:
+def _soon_at_floor(places: Sequence[Place], start: list[int], floor: int) -> list[int]:
     """Short, so that both candidates have had a try before one of them takes long."""
     return packing_at(places, floor, ALIGNMENT, SHORT_EFFORT) or start
 
 
-def _solved_at_floor(places: Sequence[Place], start: list[int], floor: int, _most_nodes: int) -> list[int]:
+def _solved_at_floor(places: Sequence[Place], start: list[int], floor: int) -> list[int]:
     return packing_at(places, floor, ALIGNMENT, AT_BOUND_EFFORT) or start
 
 
-def _improved(places: Sequence[Place], start: list[int], floor: int, _most_nodes: int) -> list[int]:
+def _improved(places: Sequence[Place], start: list[int], floor: int) -> list[int]:
     """Put what sticks out at the top earlier in the order, somewhere among those it meets, and pack again."""
     best, order = start, sorted(range(len(places)), key=lambda i: (start[i], i))
     offsets, apart, draw = start, _apart(places), random.Random(0)
@@ -347,11 +350,11 @@ class _Search:
                 self.apart[operand].append((output, distance))
         self.seen: set[tuple[int, int, tuple[int, ...], tuple[int, ...]]] = set()
 
-    def run(self) -> tuple[list[int], bool]:
+    def run(self) -> list[int]:
         size = [place.size_bytes for place in self.places]
         waiting = [sum(size[p] for p in alive) for alive in self.alive]
         self._place([-1] * len(size), [0] * len(self.alive), waiting, (0, -len(size)), 0)
-        return self.best, self.height == self.floor or self.nodes_left > 0
+        return self.best
 
     def _place(self, offsets: list[int], top: list[int], waiting: list[int], last: tuple[int, int], done: int) -> None:
         """Extend a packing: `top` and `waiting` bytes per moment, `last` (offset, -place), `done` a bit mask.

@@ -1,4 +1,4 @@
-"""Chains of ops that run in turns, a few rows each, so that the tensors between them never exist whole.
+"""Row-wise (depth-first) fusion: chains of ops run a few rows each, so that tensors between them never exist whole.
 
 The last op of a chain makes a band of rows at a time; every op before it makes the rows that the next one's window
 needs and does not have. Of a tensor between two ops only the rows that are still to be read are kept, in a buffer from
@@ -16,8 +16,8 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from stages.graph.checks.op_check import padding_before
 from stages.graph.graph import ConvOptions, Graph, NoOptions, Op, PoolOptions
+from stages.graph.padding import padding_around
 
 MOST_OPS = 12  # of a chain
 _MOST_LINES = 2**15 - 1  # of an image: kernels count them in int16
@@ -43,7 +43,7 @@ class RowPass:
 
 
 @dataclass(frozen=True)
-class Turn:
+class RowTile:
     """What one op of a chain does in one step: rows [start, end) of its output, after those before `kept` are gone."""
 
     kept: int
@@ -60,8 +60,8 @@ class Chain:
     band: int
 
     @cached_property
-    def steps(self) -> tuple[tuple[Turn, ...], ...]:
-        """For every step, the turn of every op."""
+    def steps(self) -> tuple[tuple[RowTile, ...], ...]:
+        """For every step, the rows of every op."""
         return tuple(_steps(self.passes, self.band))
 
     @property
@@ -84,14 +84,14 @@ class Chain:
                 yield step[-1].end, self.passes[0].lowest(step[0].end)
 
 
-def _steps(passes: Sequence[RowPass], band: int) -> Iterator[tuple[Turn, ...]]:
+def _steps(passes: Sequence[RowPass], band: int) -> Iterator[tuple[RowTile, ...]]:
     made = [0] * len(passes)
     while made[-1] < passes[-1].rows:
         ends = [*made[:-1], min(made[-1] + band, passes[-1].rows)]
         for k in reversed(range(len(passes) - 1)):
             ends[k] = max(made[k], passes[k + 1].needed(ends[k + 1]))
         kept = [min(made[k], passes[k + 1].lowest(made[k + 1])) for k in range(len(passes) - 1)]
-        yield tuple(Turn(*rows) for rows in zip([*kept, 0], made, ends, strict=True))
+        yield tuple(RowTile(*rows) for rows in zip([*kept, 0], made, ends, strict=True))
         made = ends
 
 
@@ -103,15 +103,21 @@ def row_pass(graph: Graph, op: Op) -> RowPass | None:
     if op.kind == "ADD":
         is_plain = all(graph.tensors[i].data is None and graph.tensors[i].shape == result for i in op.inputs)
         return RowPass(result[1], result[1]) if is_plain else None
-    if op.kind in ("CONV_2D", "DEPTHWISE_CONV_2D") and isinstance(op.options, ConvOptions):
+    return window_pass(graph, op)
+
+
+def window_pass(graph: Graph, op: Op) -> RowPass | None:
+    """How a window goes down an image; None for an op without one."""
+    lines, rows = graph.tensors[op.inputs[0]].shape[1], graph.tensors[op.outputs[0]].shape[1]
+    if isinstance(op.options, ConvOptions):
         taps, dilation = graph.tensors[op.inputs[1]].shape[1], op.options.dilation[0]
     elif isinstance(op.options, PoolOptions):
         taps, dilation = op.options.filter[0], 1
     else:
         return None
     stride = op.options.stride[0]
-    top = padding_before(source[1], taps, stride, dilation, op.options.padding)
-    return RowPass(source[1], result[1], (taps - 1) * dilation + 1, stride, top)
+    top, _ = padding_around(lines, taps, stride, dilation, op.options.padding)
+    return RowPass(lines, rows, (taps - 1) * dilation + 1, stride, top)
 
 
 class Links:

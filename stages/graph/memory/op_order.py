@@ -25,8 +25,6 @@ from stages.graph.memory.order_pieces import Part, pieces_of
 from stages.graph.memory.order_search import Probe, Search, Walk, probe
 from stages.graph.memory.order_sweep import Beam, Sweep, WideBeam
 
-__all__ = ["MOST_STATES", "OpOrder", "OrderProblem", "activation_bytes", "peak_of_order", "smallest_peak_order"]
-
 MOST_STATES = 6_000_000  # some seconds; networks need a few hundred, random wirings of 32 nodes some 200,000
 _SWEEP_PATIENCE = 2_000_000  # before beams look for a better order; with that one a sweep may have far less to see
 # The direction to bet on before one has proved faster: sweeps take about as long either way, too long to do both; beams
@@ -126,16 +124,6 @@ class OrderProblem:
             for b in (*op.reads, *op.writes):
                 if not buffers.is_alive(b, done):
                     alive.pop(b, None)
-
-
-def smallest_peak_order(graph: Graph, tensor_bytes: Sequence[float] | None = None) -> OpOrder:
-    """The order with the smallest peak; `tensor_bytes` replaces the tensors' own sizes (for widths in between)."""
-    return OrderProblem(graph).solve(tensor_bytes)
-
-
-def peak_of_order(graph: Graph, order: Sequence[int], tensor_bytes: Sequence[float] | None = None) -> OpOrder:
-    """What a given order costs."""
-    return OrderProblem(graph).measure(order, tensor_bytes)
 
 
 class _Task:

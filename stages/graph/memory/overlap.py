@@ -19,10 +19,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from stages.graph.checks.op_check import padding_before
 from stages.graph.graph import ConvOptions, Graph, Op, PoolOptions
 from stages.graph.memory.buffers import ALIASES, IN_PLACE
-from stages.graph.memory.fusion import Chain, Links
+from stages.graph.memory.fusion import Chain, Links, window_pass
 from stages.graph.memory.op_order import MOST_STATES, OpOrder, OrderProblem
 
 Runtime = Literal["classic", "overlap"]
@@ -177,28 +176,27 @@ def moments(graph: Graph, op: Op) -> tuple[Moment, ...] | None:
     window = op.options.filter if isinstance(op.options, PoolOptions) else graph.tensors[op.inputs[1]].shape[1:3]
     if op.kind == "CONV_2D" and tuple(window) == (1, 1) and op.options.stride == (1, 1):
         return ()
-    return tuple(_rows(graph, op, window[0]))
+    return tuple(_rows(graph, op))
 
 
 def _same_shapes(graph: Graph, op: Op) -> bool:
     return all(graph.tensors[i].shape == graph.tensors[op.outputs[0]].shape for i in graph.activations_of(op))
 
 
-def _rows(graph: Graph, op: Op, height: int) -> Iterator[Moment]:
-    lines, rows = graph.tensors[op.inputs[0]].shape[1], graph.tensors[op.outputs[0]].shape[1]
-    assert isinstance(op.options, ConvOptions | PoolOptions)
-    stride, dilation = op.options.stride[0], op.options.dilation[0] if isinstance(op.options, ConvOptions) else 1
-    top = padding_before(lines, height, stride, dilation, op.options.padding)
-    is_buffered = (op.kind == "CONV_2D" and dilation == 1) or _is_interleaved(graph, op)
-    for done in range(1, rows + (not is_buffered)):
+def _rows(graph: Graph, op: Op) -> Iterator[Moment]:
+    down = window_pass(graph, op)
+    assert down is not None
+    is_widened = op.kind == "CONV_2D" and isinstance(op.options, ConvOptions) and op.options.dilation[0] == 1
+    is_buffered = is_widened or _is_interleaved(graph, op)
+    for done in range(1, down.rows + (not is_buffered)):
         if not is_buffered:  # straight from the input
-            line = (done - 1) * stride - top
-        elif op.kind == "CONV_2D":  # lines are widened into a buffer
-            line = max((done - 1) * stride + height, done * stride) - top
+            line = (done - 1) * down.stride - down.top
+        elif is_widened:  # lines are widened into a buffer
+            line = max((done - 1) * down.stride + down.reach, done * down.stride) - down.top
         else:  # two lines are interleaved at a time, one step ahead
-            line = 2 * ((done - 1) // 2 if stride == 1 else done - 1) + 4 - top
-        if line < lines:
-            yield done / rows, 1 - max(line, 0) / lines
+            line = 2 * ((done - 1) // 2 if down.stride == 1 else done - 1) + 4 - down.top
+        if line < down.lines:
+            yield done / down.rows, 1 - max(line, 0) / down.lines
 
 
 def _is_interleaved(graph: Graph, op: Op) -> bool:

@@ -8,8 +8,8 @@ The conventions reproduce the paper's table:
   imprecise peak   the bound of earlier work: the largest sum of one op's inputs and outputs, a result that fits over an
          operand (an Add's) being written there. It never exceeds the exact peak and misses what branches keep alive.
 
-With `runtime='overlap'` the peak is that of a runtime that writes outputs over dying operands and runs layers in turns,
-see `overlap`.
+With `runtime='overlap'` the peak is that of a runtime that writes outputs over dying operands and fuses layers row by
+row, see `overlap`.
 
 Each figure is a sum of monomials in the channel groups' widths, so that gradients are exact; for the peak they are
 those of the tensors that form the bottleneck (paper, section 'Execution constraints').
@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stages.graph.graph import Graph, Op, OpaqueOptions, PoolOptions, Tensor
+from stages.graph.graph import WEIGHTED, Graph, Op, OpaqueOptions, PoolOptions, Tensor
 from stages.graph.memory.buffers import ALIASES, activation_bytes, replaceable
 from stages.graph.memory.op_order import OpOrder, OrderProblem
 from stages.graph.memory.overlap import OverlapProblem, Runtime
@@ -31,7 +31,6 @@ from stages.graph.memory.overlap import OverlapProblem, Runtime
 BIAS_BYTES = 4
 POOLING = frozenset({"AVERAGE_POOL_2D", "MAX_POOL_2D", "MEAN"})
 ELEMENTWISE = frozenset({"ADD", "MUL"})
-WEIGHTED = frozenset({"CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"})
 
 
 @dataclass(frozen=True)
@@ -174,6 +173,11 @@ def _touched(graph: Graph, op: Op) -> frozenset[int]:
     """What one op reads and writes; a result that is written over an operand takes no room of its own."""
     in_place = op.kind in ALIASES or replaceable(graph, op)
     return frozenset(graph.activations_of(op)) | (frozenset() if in_place else frozenset(op.outputs))
+
+
+def imprecise_peak_bytes(graph: Graph) -> int:
+    """The most that one op touches."""
+    return max(sum(activation_bytes(graph.tensors[i]) for i in _touched(graph, op)) for op in graph.ops)
 
 
 def op_size_bytes(graph: Graph, op: Op) -> int:

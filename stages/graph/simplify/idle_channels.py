@@ -18,7 +18,7 @@ import numpy as np
 from stages.graph.arithmetic.int8_pointwise import KERNELS, zero_point_of
 from stages.graph.arithmetic.int8_reference import run_graph
 from stages.graph.graph import ConcatOptions, ConvOptions, Graph, Op, Quantisation, Tensor
-from stages.graph.padding import same_pads
+from stages.graph.padding import zero_pads
 
 _WEIGHTED = frozenset({"CONV_2D", "FULLY_CONNECTED"})
 _PAIRS = frozenset({"ADD", "MUL"})
@@ -158,9 +158,8 @@ def _pads(graph: Graph, op: Op) -> bool:
     """Whether any window of a convolution sees padding."""
     if not isinstance(op.options, ConvOptions) or op.options.padding == "valid":
         return False
-    _, height, width, _ = graph.tensors[op.inputs[0]].shape
-    kernel = graph.tensors[op.inputs[1]].shape
-    return any(same_pads((height, width), (kernel[1], kernel[2]), op.options.stride, op.options.dilation))
+    size, kernel = (graph.tensors[index].shape[1:3] for index in op.inputs[:2])
+    return any(zero_pads(size, kernel, op.options.stride, op.options.dilation, "same"))
 
 
 def _droppable(graph: Graph, constants: dict[int, Constants]) -> dict[int, np.ndarray]:

@@ -23,7 +23,7 @@ from stages.graph.graph import (
     PoolOptions,
     Tensor,
 )
-from stages.graph.padding import same_pads
+from stages.graph.padding import zero_pads
 
 _ONE_BYTE_FUNCTIONS = frozenset({"RELU", "RELU6", "LOGISTIC", "HARD_SWISH", "QUANTIZE"})
 _EVERY_INT8 = np.arange(-128, 128).astype(np.int8)
@@ -126,9 +126,7 @@ def _padded(graph: Graph, pad: Op, conv: Op) -> Op | None:
     assert amounts is not None
     if conv.options.padding != "valid" or source.quantisation != padded.quantisation or len(source.shape) != 4:
         return None
-    height, width = source.shape[1:3]
-    kernel = (weights.shape[1], weights.shape[2])
-    wanted = same_pads((height, width), kernel, conv.options.stride, conv.options.dilation)
+    wanted = zero_pads(source.shape[1:3], weights.shape[1:3], conv.options.stride, conv.options.dilation, "same")
     given = tuple(int(amount) for amount in amounts[1:3].reshape(-1))
     same = replace(conv, inputs=(pad.inputs[0], *conv.inputs[1:]), options=replace(conv.options, padding="same"))
     return same if given == wanted and not amounts[0].any() and not amounts[3].any() else None

@@ -1,13 +1,11 @@
 """The same function with less work, exactly: what every bit of the output is the same without goes away.
 
-Operators that do nothing (simplify_ops) and channels that are constant or that nobody reads (simplify_channels), in
-turn until nothing changes: an op may become idle once its channels are gone. Inputs and outputs of the network stay as
-they are.
+Operators that do nothing (`idle_ops`) and channels that are constant or that nobody reads (`idle_channels`), by turns
+until nothing changes: an op may become idle once its channels are gone. Inputs and outputs of the network stay as they
+are.
 """
 
 from __future__ import annotations
-
-from dataclasses import dataclass, replace
 
 from stages.graph.graph import Graph
 from stages.graph.simplify.idle_channels import without_idle_channels
@@ -16,16 +14,7 @@ from stages.graph.simplify.idle_ops import without_idle_ops
 _MOST_ROUNDS = 10  # two are the rule
 
 
-@dataclass(frozen=True)
-class Simplified:
-    """A graph, and what was taken out of it."""
-
-    graph: Graph
-    ops_removed: int
-    channels_removed: int  # of all activations together
-
-
-def simplify(graph: Graph) -> Simplified:
+def simplify(graph: Graph) -> Graph:
     """A graph with the same outputs for every input, bit for bit."""
     found = graph
     for _ in range(_MOST_ROUNDS):
@@ -33,26 +22,10 @@ def simplify(graph: Graph) -> Simplified:
         found = without_idle_channels(without_idle_ops(found))
         if found is before:
             break
-    found = _compacted(found) if found is not graph else graph
-    return Simplified(found, len(graph.ops) - len(found.ops), _channels(graph) - _channels(found))
-
-
-def _channels(graph: Graph) -> int:
-    return sum(graph.tensors[op.outputs[0]].shape[-1] for op in graph.ops if graph.tensors[op.outputs[0]].shape)
+    return graph if found is graph else _compacted(found)
 
 
 def _compacted(graph: Graph) -> Graph:
     """Without tensors that nothing refers to."""
     used = {*graph.inputs, *graph.outputs, *(i for op in graph.ops for i in (*op.inputs, *op.outputs) if i >= 0)}
-    kept = sorted(used)
-    place = {-1: -1, **{old: new for new, old in enumerate(kept)}}
-    ops = tuple(
-        replace(op, inputs=tuple(place[i] for i in op.inputs), outputs=tuple(place[i] for i in op.outputs))
-        for op in graph.ops
-    )
-    return Graph(
-        tuple(graph.tensors[i] for i in kept),
-        ops,
-        tuple(place[i] for i in graph.inputs),
-        tuple(place[i] for i in graph.outputs),
-    )
+    return graph.with_tensors(sorted(used))

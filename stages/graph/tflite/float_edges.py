@@ -77,17 +77,10 @@ def require_int8(graph: Graph) -> None:
 
 
 def _cut(graph: Graph, replaced: dict[int, int], kept_ops: tuple[int, ...], kept_tensors: tuple[int, ...]) -> Graph:
-    new_index = {old: new for new, old in enumerate(kept_tensors)}
-    inputs = tuple(new_index[replaced.get(index, index)] for index in graph.inputs)
-    outputs = tuple(new_index[replaced.get(index, index)] for index in graph.outputs)
     if not kept_ops:
         raise StageError("nothing is left without the float edges, needed a network between them")
-    ops = []
-    for number in kept_ops:
-        op = graph.ops[number]
-        sources = tuple(index if index < 0 else new_index[index] for index in op.inputs)
-        ops.append(replace(op, inputs=sources, outputs=tuple(new_index[index] for index in op.outputs)))
-    return Graph(tuple(graph.tensors[index] for index in kept_tensors), tuple(ops), inputs, outputs)
+    inputs, outputs = (tuple(replaced.get(index, index) for index in side) for side in (graph.inputs, graph.outputs))
+    return replace(graph.in_order(kept_ops), inputs=inputs, outputs=outputs).with_tensors(kept_tensors)
 
 
 def _edge(graph: Graph, outer: int, inner: int | None) -> FloatEdge | None:

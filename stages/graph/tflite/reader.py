@@ -1,6 +1,6 @@
 """A .tflite file as a Graph: one subgraph of the operators that our kernels know; on request opaque ones, too.
 
-The bytes are checked first (see tflite_structure), then read through flatbuffers' own accessors; indices are checked
+The bytes are checked first (see `structure`), then read through flatbuffers' own accessors; indices are checked
 here, before they are used, lengths before lists become Python values, and whatever still goes wrong inside an accessor
 means a damaged file. What comes back has consistent shapes (see op_check). Constants are views into the file's bytes.
 Refuses, with one sentence: damaged and huge files, several subgraphs, unknown operators, sparse or variable tensors.
@@ -51,12 +51,12 @@ _TYPES: dict[int, DType] = {
     schema.TensorType.INT16: "int16",
     schema.TensorType.INT8: "int8",
 }
-_ACTIVATIONS: dict[int, Activation] = {
+ACTIVATIONS: dict[int, Activation] = {
     schema.ActivationFunctionType.NONE: "none",
     schema.ActivationFunctionType.RELU: "relu",
     schema.ActivationFunctionType.RELU6: "relu6",
 }
-_PADDINGS: dict[int, Padding] = {schema.Padding.SAME: "same", schema.Padding.VALID: "valid"}
+PADDINGS: dict[int, Padding] = {schema.Padding.SAME: "same", schema.Padding.VALID: "valid"}
 
 # What a damaged offset makes the accessors raise; AttributeError and TypeError come from an absent table.
 DAMAGE = (struct.error, IndexError, ValueError, TypeError, AttributeError, OverflowError, KeyError)
@@ -274,7 +274,7 @@ def _reshape_options(table: Any) -> NoOptions:
 def _conv_options(table: Any) -> ConvOptions:
     return ConvOptions(
         stride=(table.StrideH(), table.StrideW()),
-        padding=_PADDINGS[table.Padding()],
+        padding=PADDINGS[table.Padding()],
         dilation=(table.DilationHFactor(), table.DilationWFactor()),
         activation=_activation(table),
         depth_multiplier=table.DepthMultiplier() if hasattr(table, "DepthMultiplier") else 1,
@@ -285,7 +285,7 @@ def _pool_options(table: Any) -> PoolOptions:
     return PoolOptions(
         filter=(table.FilterHeight(), table.FilterWidth()),
         stride=(table.StrideH(), table.StrideW()),
-        padding=_PADDINGS[table.Padding()],
+        padding=PADDINGS[table.Padding()],
         activation=_activation(table),
     )
 
@@ -298,9 +298,9 @@ def _fully_connected_options(table: Any) -> ActivationOptions:
 
 def _activation(table: Any) -> Activation:
     number = table.FusedActivationFunction()
-    if number not in _ACTIVATIONS:
+    if number not in ACTIVATIONS:
         raise StageError(f"fused activation number {number} is not supported, needed none, relu or relu6")
-    return _ACTIVATIONS[number]
+    return ACTIVATIONS[number]
 
 
 def _opaque_options(fields: tuple[str, ...], table: Any) -> OpaqueOptions:

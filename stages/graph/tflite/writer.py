@@ -24,7 +24,8 @@ from stages.graph.graph import (
     SoftmaxOptions,
     Tensor,
 )
-from stages.graph.tflite.structure import OFFLINE_PLAN
+from stages.graph.tflite.reader import ACTIVATIONS, PADDINGS
+from stages.graph.tflite.structure import MARK, OFFLINE_PLAN
 
 _PLAN_VERSION = 1
 _CONSTANT_ALIGNMENT = 16
@@ -51,12 +52,8 @@ _OP_VERSIONS = {
     "QUANTIZE": 2,
     "DEQUANTIZE": 2,
 }
-_ACTIVATIONS = {
-    "none": schema.ActivationFunctionType.NONE,
-    "relu": schema.ActivationFunctionType.RELU,
-    "relu6": schema.ActivationFunctionType.RELU6,
-}
-_PADDINGS = {"same": schema.Padding.SAME, "valid": schema.Padding.VALID}
+_ACTIVATIONS = {name: number for number, name in ACTIVATIONS.items()}
+_PADDINGS = {name: number for number, name in PADDINGS.items()}
 
 
 class AlignedBuffer(schema.BufferT):
@@ -96,7 +93,7 @@ def write_tflite(graph: Graph, description: str, offsets: Sequence[int] | None =
     if offsets is not None:
         model.metadata = [_offline_plan(graph, offsets, buffers)]
     builder = flatbuffers.Builder(1024)
-    builder.Finish(model.Pack(builder), file_identifier=b"TFL3")
+    builder.Finish(model.Pack(builder), file_identifier=MARK)
     return bytes(builder.Output())
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from stages.nets.backbones.layers import ConvNorm, SeparableBlock
+from stages.nets.backbones.layers import ConvNorm, SeparableBlock, stacked
 
 
 class DsCnn(nn.Module):
@@ -23,12 +23,8 @@ class DsCnn(nn.Module):
         super().__init__()
         height, breadth, channels = input_shape
         self.stem = ConvNorm(channels, width, (10, 4), size=(height, breadth), stride=stem_stride)
-        size, stride = self.stem.size_out, 2 // stem_stride
-        separable: list[SeparableBlock] = []
-        for _ in range(blocks):
-            separable.append(SeparableBlock(width, width, size=size, stride=stride))
-            size, stride = separable[-1].size_out, 1
-        self.blocks = nn.Sequential(*separable)
+        strides = [2 // stem_stride, *[1] * (blocks - 1)]
+        self.blocks = stacked(self.stem, [(SeparableBlock, width, stride) for stride in strides])
         self.pool = nn.AdaptiveAvgPool2d(1)
         self.flatten = nn.Flatten()
         self.classifier = nn.Linear(width, classes)

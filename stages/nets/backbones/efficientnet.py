@@ -8,16 +8,18 @@ figures (3.66 M, 187.6 M MACs) are those without it. And its swish is Hardswish 
 
 from __future__ import annotations
 
+from functools import partial
+
 from torch import Tensor, nn
 
-from stages.nets.backbones.inverted import InvertedBlock, shortcut_of
-from stages.nets.backbones.layers import ConvNorm, Head, scaled
+from stages.nets.backbones.inverted import InvertedBlock
+from stages.nets.backbones.layers import ConvNorm, Head, scaled, stacked
 
 _STEM = 32
 _SQUEEZE = 4  # squeeze-and-excitation keeps a quarter of the block's input channels
-# Expansion, kernel, channels, blocks, stride of the first block.
+# Expansion (None: no such layer), kernel, channels, blocks, stride of the first block.
 _STAGES = (
-    (1, 3, 16, 1, 1),
+    (None, 3, 16, 1, 1),
     (6, 3, 24, 2, 2),
     (6, 5, 40, 2, 2),
     (6, 3, 80, 3, 2),
@@ -35,28 +37,18 @@ class EfficientNetB0(nn.Module):
         height, breadth, channels = input_shape
         width = scaled(_STEM, width_multiplier)
         self.stem = ConvNorm(channels, width, 3, size=(height, breadth), stride=2, activation="hard_swish")
-        size = self.stem.size_out
-        blocks: list[InvertedBlock] = []
-        for expansion, kernel, full, count, first_stride in _STAGES:
-            channels_out = scaled(full, width_multiplier)
-            for number in range(count):
-                stride = 1 if number else first_stride
-                blocks.append(
-                    InvertedBlock(
-                        width,
-                        channels_out,
-                        kernel,
-                        size=size,
-                        stride=stride,
-                        expanded=width * expansion if expansion > 1 else None,
-                        shortcut=shortcut_of(width, channels_out, stride, projects=False),
-                        activation="hard_swish",
-                        squeezed=max(1, width // _SQUEEZE),
-                    )
-                )
-                size, width = blocks[-1].size_out, channels_out
-        self.blocks = nn.Sequential(*blocks)
-        self.head = Head(width, classes)
+        block = partial(InvertedBlock, activation="hard_swish", squeeze=_SQUEEZE)
+        rows = [
+            (
+                partial(block, kernel=kernel, expansion=expansion),
+                scaled(full, width_multiplier),
+                1 if number else stride,
+            )
+            for expansion, kernel, full, count, stride in _STAGES
+            for number in range(count)
+        ]
+        self.blocks = stacked(self.stem, rows)
+        self.head = Head(rows[-1][1], classes)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.head(self.blocks(self.stem(x)))

@@ -11,9 +11,11 @@ inferred: only with it are the MACs of the paper's x0.75 row met (63.35 M; 63.28
 
 from __future__ import annotations
 
+from functools import partial
+
 from torch import Tensor, nn
 
-from stages.nets.backbones.layers import ConvNorm, Head, Size
+from stages.nets.backbones.layers import ConvNorm, Head, Size, stacked
 
 _STEM = 32
 # Channels of each block; the first of a stage but the first halves the map; whether its blocks are dense.
@@ -53,18 +55,14 @@ class EtinyNet(nn.Module):
     def __init__(self, input_shape: tuple[int, int, int], classes: int, *, width_multiplier: float) -> None:
         super().__init__()
         height, breadth, channels = input_shape
-        width = int(_STEM * width_multiplier)
-        self.stem = ConvNorm(channels, width, 3, size=(height, breadth), stride=2)
-        size = self.stem.size_out
-        blocks: list[LinearDepthwiseBlock] = []
-        for stage, (counts, dense) in enumerate(_STAGES):
-            for number, full in enumerate(counts):
-                channels_out = int(full * width_multiplier)
-                stride = 2 if stage and not number else 1
-                blocks.append(LinearDepthwiseBlock(width, channels_out, size=size, stride=stride, dense=dense))
-                size, width = blocks[-1].size_out, channels_out
-        self.blocks = nn.Sequential(*blocks)
-        self.head = Head(width, classes)
+        self.stem = ConvNorm(channels, int(_STEM * width_multiplier), 3, size=(height, breadth), stride=2)
+        rows = [
+            (partial(LinearDepthwiseBlock, dense=dense), int(full * width_multiplier), 2 if stage and not number else 1)
+            for stage, (counts, dense) in enumerate(_STAGES)
+            for number, full in enumerate(counts)
+        ]
+        self.blocks = stacked(self.stem, rows)
+        self.head = Head(rows[-1][1], classes)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.head(self.blocks(self.stem(x)))

@@ -11,43 +11,41 @@ from stages.nets.backbones.layers import Activation, ConvNorm, Size, SqueezeExci
 Shortcut = Literal["none", "identity", "projection"]
 
 
-def shortcut_of(channels_in: int, channels_out: int, stride: int, *, projects: bool) -> Shortcut:
-    """Around a block that keeps its map; if only the channels change, `projects` allows a 1x1 convolution."""
-    if stride != 1:
-        return "none"
-    if channels_in == channels_out:
-        return "identity"
-    return "projection" if projects else "none"
-
-
 class InvertedBlock(nn.Module):
-    """Pointwise expansion, depthwise, optional gate, pointwise projection without activation, optional shortcut."""
+    """Pointwise expansion, depthwise, optional gate, pointwise projection without activation, optional shortcut.
+
+    The shortcut goes around a block that keeps its map; `shortcut` says which ones may be had: none, one that adds the
+    input as it is, or, where the channels change, a 1x1 convolution.
+    """
 
     def __init__(
         self,
         channels_in: int,
         channels_out: int,
-        kernel: int,
         *,
+        kernel: int,
         size: Size,
         stride: int,
-        expanded: int | None,  # None: no expansion
-        shortcut: Shortcut,
+        expansion: int | None,  # None: no expansion
         activation: Activation,
-        squeezed: int | None = None,  # channels inside squeeze-and-excitation; None: none
+        shortcut: Shortcut = "identity",
+        squeeze: int | None = None,  # the gate keeps one in so many of the input channels; None: no gate
     ) -> None:
         super().__init__()
-        width = expanded or channels_in
+        width = channels_in * (expansion or 1)
         self.expand: nn.Module = nn.Identity()
-        if expanded is not None:
+        if expansion is not None:
             self.expand = ConvNorm(channels_in, width, 1, size=size, activation=activation)
         self.depthwise = ConvNorm(width, width, kernel, size=size, stride=stride, depthwise=True, activation=activation)
-        self.excite = nn.Identity() if squeezed is None else SqueezeExcite(width, squeezed, activation)
+        self.excite: nn.Module = nn.Identity()
+        if squeeze is not None:
+            self.excite = SqueezeExcite(width, max(1, channels_in // squeeze), activation)
         self.size_out = self.depthwise.size_out
         self.project = ConvNorm(width, channels_out, 1, size=self.size_out, activation="none")
-        self.has_shortcut = shortcut != "none"
+        keeps_channels = channels_in == channels_out
+        self.has_shortcut = stride == 1 and (keeps_channels if shortcut == "identity" else shortcut == "projection")
         self.shortcut: nn.Module = nn.Identity()
-        if shortcut == "projection":
+        if self.has_shortcut and not keeps_channels:
             self.shortcut = ConvNorm(channels_in, channels_out, 1, size=size, activation="none")
 
     def forward(self, x: Tensor) -> Tensor:

@@ -6,11 +6,12 @@ the map it is given, so every block is built for a size and says which one it de
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Literal
 
 from torch import Tensor, nn
 
-from stages.graph.padding import same_pads
+from stages.graph.padding import zero_pads
 
 Size = tuple[int, int]  # height, width of a map
 Activation = Literal["none", "relu", "relu6", "hard_swish"]
@@ -46,7 +47,7 @@ class ConvNorm(nn.Module):
     ) -> None:
         super().__init__()
         taps, steps, spread = _pair(kernel), _pair(stride), _pair(dilation)
-        top, bottom, left, right = same_pads(size, taps, steps, spread)
+        top, bottom, left, right = zero_pads(size, taps, steps, spread, "same")
         symmetric = top == bottom and left == right
         # The convolution pads for free, but only symmetrically.
         self.pad = nn.Identity() if symmetric else nn.ZeroPad2d((left, right, top, bottom))
@@ -79,6 +80,16 @@ class SeparableBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.pointwise(self.depthwise(x))
+
+
+def stacked(stem: ConvNorm, rows: Iterable[tuple[Callable[..., nn.Module], int, int]]) -> nn.Sequential:
+    """Blocks behind `stem`, each for the map that the one before delivers; a row: kind, output channels, stride."""
+    blocks: list[nn.Module] = []
+    width, size = stem.conv.out_channels, stem.size_out
+    for block, channels_out, stride in rows:
+        blocks.append(block(width, channels_out, size=size, stride=stride))
+        width, size = channels_out, blocks[-1].size_out
+    return nn.Sequential(*blocks)
 
 
 class SqueezeExcite(nn.Module):

@@ -8,12 +8,13 @@ the paper starts from the full width, 1.0, and prunes to those figures.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Literal
 
 from torch import Tensor, nn
 
-from stages.nets.backbones.inverted import InvertedBlock, shortcut_of
-from stages.nets.backbones.layers import ConvNorm, Head, scaled
+from stages.nets.backbones.inverted import InvertedBlock
+from stages.nets.backbones.layers import ConvNorm, Head, scaled, stacked
 
 _STEM, _FIRST = 32, 16
 # Channels at full width, stride of the first block.
@@ -52,32 +53,22 @@ class McuNet(nn.Module):
     ) -> None:
         super().__init__()
         height, breadth, channels = input_shape
-        width, first = scaled(_STEM, width_multiplier), scaled(_FIRST, width_multiplier)
-        self.stem = ConvNorm(channels, width, 3, size=(height, breadth), stride=2, activation="relu6")
-        size = self.stem.size_out
-        blocks = [
-            InvertedBlock(width, first, 3, size=size, stride=1, expanded=None, shortcut="none", activation="relu6")
+        stem = scaled(_STEM, width_multiplier)
+        self.stem = ConvNorm(channels, stem, 3, size=(height, breadth), stride=2, activation="relu6")
+        block = partial(InvertedBlock, activation="relu6")
+        first = partial(block, kernel=3, expansion=None, shortcut="none")
+        rows = [(first, scaled(_FIRST, width_multiplier), 1)]
+        rows += [
+            (
+                partial(block, kernel=kernel, expansion=expansion),
+                scaled(full, width_multiplier),
+                1 if number else stride,
+            )
+            for (full, stride), stage in zip(_STAGES, _BLOCKS[variant], strict=True)
+            for number, (expansion, kernel) in enumerate(stage)
         ]
-        width = first
-        for (full, first_stride), stage in zip(_STAGES, _BLOCKS[variant], strict=True):
-            channels_out = scaled(full, width_multiplier)
-            for number, (expansion, kernel) in enumerate(stage):
-                stride = 1 if number else first_stride
-                blocks.append(
-                    InvertedBlock(
-                        width,
-                        channels_out,
-                        kernel,
-                        size=size,
-                        stride=stride,
-                        expanded=width * expansion,
-                        shortcut=shortcut_of(width, channels_out, stride, projects=False),
-                        activation="relu6",
-                    )
-                )
-                size, width = blocks[-1].size_out, channels_out
-        self.blocks = nn.Sequential(*blocks)
-        self.head = Head(width, classes)
+        self.blocks = stacked(self.stem, rows)
+        self.head = Head(rows[-1][1], classes)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.head(self.blocks(self.stem(x)))

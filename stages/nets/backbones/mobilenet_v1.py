@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from stages.nets.backbones.layers import ConvNorm, Head, SeparableBlock, scaled
+from stages.nets.backbones.layers import ConvNorm, Head, SeparableBlock, scaled, stacked
 
 _STEM = 32
 # Channels and stride of each block.
@@ -21,16 +21,10 @@ class MobileNetV1(nn.Module):
     def __init__(self, input_shape: tuple[int, int, int], classes: int, *, width_multiplier: float) -> None:
         super().__init__()
         height, breadth, channels = input_shape
-        width = scaled(_STEM, width_multiplier)
-        self.stem = ConvNorm(channels, width, 3, size=(height, breadth), stride=2)
-        size = self.stem.size_out
-        blocks: list[SeparableBlock] = []
-        for full, stride in _BLOCKS:
-            channels_out = scaled(full, width_multiplier)
-            blocks.append(SeparableBlock(width, channels_out, size=size, stride=stride))
-            size, width = blocks[-1].size_out, channels_out
-        self.blocks = nn.Sequential(*blocks)
-        self.head = Head(width, classes)
+        rows = [(SeparableBlock, scaled(full, width_multiplier), stride) for full, stride in _BLOCKS]
+        self.stem = ConvNorm(channels, scaled(_STEM, width_multiplier), 3, size=(height, breadth), stride=2)
+        self.blocks = stacked(self.stem, rows)
+        self.head = Head(rows[-1][1], classes)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.head(self.blocks(self.stem(x)))

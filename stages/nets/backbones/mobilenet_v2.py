@@ -10,15 +10,17 @@ channels (32 -> 16, 64 -> 96, 160 -> 320).
 
 from __future__ import annotations
 
+from functools import partial
+
 from torch import Tensor, nn
 
-from stages.nets.backbones.inverted import InvertedBlock, shortcut_of
-from stages.nets.backbones.layers import ConvNorm, Head, scaled
+from stages.nets.backbones.inverted import InvertedBlock
+from stages.nets.backbones.layers import ConvNorm, Head, scaled, stacked
 
 _STEM, _LAST = 32, 1280
-# Expansion, channels, blocks, stride of the first block.
+# Expansion (None: no such layer), channels, blocks, stride of the first block.
 _STAGES = (
-    (1, 16, 1, 1),
+    (None, 16, 1, 1),
     (6, 24, 2, 2),
     (6, 32, 3, 2),
     (6, 64, 4, 2),
@@ -38,28 +40,16 @@ class MobileNetV2(nn.Module):
         height, breadth, channels = input_shape
         width = scaled(_STEM, width_multiplier)
         self.stem = ConvNorm(channels, width, 3, size=(height, breadth), stride=2, activation="relu6")
-        size = self.stem.size_out
-        blocks: list[InvertedBlock] = []
-        for expansion, full, count, first_stride in _STAGES:
-            channels_out = scaled(full, width_multiplier)
-            for number in range(count):
-                stride = 1 if number else first_stride
-                blocks.append(
-                    InvertedBlock(
-                        width,
-                        channels_out,
-                        3,
-                        size=size,
-                        stride=stride,
-                        expanded=width * expansion if expansion > 1 or extras else None,
-                        shortcut=shortcut_of(width, channels_out, stride, projects=extras),
-                        activation="relu6",
-                    )
-                )
-                size, width = blocks[-1].size_out, channels_out
-        self.blocks = nn.Sequential(*blocks)
+        first, shortcut = (1, "projection") if extras else (None, "identity")
+        block = partial(InvertedBlock, kernel=3, activation="relu6", shortcut=shortcut)
+        rows = [
+            (partial(block, expansion=expansion or first), scaled(full, width_multiplier), 1 if number else stride)
+            for expansion, full, count, stride in _STAGES
+            for number in range(count)
+        ]
+        self.blocks = stacked(self.stem, rows)
         last = scaled(_LAST, max(1.0, width_multiplier))  # never narrowed, as published
-        self.last = ConvNorm(width, last, 1, size=size, activation="relu6")
+        self.last = ConvNorm(rows[-1][1], last, 1, size=self.blocks[-1].size_out, activation="relu6")
         self.head = Head(last, classes)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from stages.nets.backbones.layers import ConvNorm, Head, Size
+from stages.nets.backbones.layers import ConvNorm, Head, Size, stacked
 
 
 class BasicBlock(nn.Module):
@@ -38,15 +38,13 @@ class ResNet(nn.Module):
         super().__init__()
         height, breadth, channels = input_shape
         self.stem = ConvNorm(channels, width, 3, size=(height, breadth))
-        size, channels = self.stem.size_out, width
-        layers: list[BasicBlock] = []
-        for stage in range(stages):
-            for block in range(blocks):
-                stride = 2 if stage and not block else 1
-                layers.append(BasicBlock(channels, width << stage, size=size, stride=stride))
-                size, channels = layers[-1].size_out, width << stage
-        self.blocks = nn.Sequential(*layers)
-        self.head = Head(channels, classes)
+        rows = [
+            (BasicBlock, width << stage, 2 if stage and not block else 1)
+            for stage in range(stages)
+            for block in range(blocks)
+        ]
+        self.blocks = stacked(self.stem, rows)
+        self.head = Head(rows[-1][1], classes)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.head(self.blocks(self.stem(x)))

@@ -14,11 +14,10 @@ import torch
 
 from pipeline.errors import StageError
 from pipeline.stage import Checkpoint, read_json
-from stages.export.evaluation import TestSplit, golden_inputs, measured_accuracy
+from stages.export.evaluation import TestSplit, golden_inputs
 from stages.export.planned_model import PlannedModel, plan_record, planned_model, verify
 from stages.export.quantise import int8_graph
 from stages.export.stage import ExportConfig, Exported, run
-from stages.graph.arithmetic.int8_reference import run_graph
 from stages.graph.graph import Graph
 from stages.graph.judge.tflm import arena_head_bytes, run_tflm
 from stages.graph.tflite.reader import read_offline_offsets, read_tflite
@@ -130,17 +129,6 @@ def test_every_op_has_its_error_in_a_table(exported: Exported) -> None:
     assert reshape["own_sqnr_db"] == ""  # it adds no error at all
 
 
-def test_a_gap_to_the_fake_quant_network_is_reported_with_a_warning() -> None:
-    graph = residual_network(0)
-    inputs = random_inputs(graph, 50)
-    chosen = run_graph(graph, inputs)[graph.outputs[0]].reshape(len(inputs), -1).argmax(1)
-    classes = [str(number) for number in range(graph.tensors[graph.outputs[0]].shape[-1])]
-    found = measured_accuracy(graph, TestSplit(inputs, chosen), classes, chosen, (chosen + 1) % len(classes))
-    assert found.gap_points == 100.0
-    assert "differs by +100.00 points from the fake-quant network's, expected within 0.2" in found.warning
-    assert "layer_error.csv" in found.warning
-
-
 @pytest.mark.skipif(
     importlib.util.find_spec("litert_torch") is not None,
     reason="litert-torch is installed here; to enable, use an environment without it",
@@ -233,7 +221,8 @@ def test_a_better_order_is_found_written_and_verified() -> None:
     graph = two_branches()
     model = planned_model(graph, "test")
     plan = plan_record(model)
-    assert plan.peak_bytes < plan.peak_bytes_stored
+    assert (plan.peak_bytes, plan.peak_bytes_stored) == (36 * (4 + 32 + 2), 36 * (4 + 16 + 32))
+    assert (plan.peak_bytes_imprecise, plan.macs) == (36 * 36, 36 * (4 * 16 + 4 * 32 + 32 * 2 + 16 * 4 + 2 * 4 + 4))
     assert sorted(plan.order) == list(range(6)) and plan.order != tuple(range(6))
     assert [op.name for op in read_tflite(model.content).ops] == [graph.ops[number].name for number in plan.order]
     verify(model, random_inputs(graph, 5))
@@ -245,13 +234,6 @@ def test_golden_inputs_take_the_classes_in_turn() -> None:
     golden = golden_inputs(TestSplit(inputs, labels), 5)
     assert golden.labels.tolist() == [0, 1, 2, 0, 1, -1, -1]
     assert golden.inputs.ravel().tolist() == [0, 4, 6, 1, 5, -128, 127]
-
-
-def test_a_test_split_that_does_not_belong_to_the_network_is_refused() -> None:
-    graph = residual_network(0)
-    split = TestSplit(random_inputs(graph, 1), np.array([0, 1, 2]))
-    with pytest.raises(StageError, match="3 test samples do not belong to this qat.pt and dataset; run qat again"):
-        measured_accuracy(graph, split, ["a"] * 5, np.zeros(2), np.zeros(2))
 
 
 def test_features_of_another_shape_are_refused(task: SmallTask, qat_network: Path, tmp_path: Path) -> None:

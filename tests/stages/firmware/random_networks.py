@@ -16,10 +16,10 @@ import numpy as np
 from stages.firmware.fast.dot import Weights
 from stages.firmware.kernels.fused import can_take_turns
 from stages.firmware.model_source import compile_model
-from stages.graph.checks.op_check import windows
 from stages.graph.graph import ActivationOptions, ConvOptions, Graph, Op, PoolOptions, Quantisation
 from stages.graph.memory.arena_layout import arena_layout
 from stages.graph.memory.fusion import Chain, Links
+from stages.graph.padding import map_size
 from tests.stages.graph.int8_graphs import Int8Builder
 
 _ACTIVATIONS = ("none", "relu", "relu6")
@@ -109,9 +109,8 @@ class NetworkGrower:
         dilation = (self._between(1, 4), self._between(1, 4)) if dilated else (1, 1)
         stride = (1, 1) if dilated else (int(self.rng.choice([1, 1, 2, 3])), int(self.rng.choice([1, 1, 2, 3])))
         padding = "same" if self._chance(0.6) else "valid"
-        for side, taps, step, spread in zip(size, kernel, stride, dilation, strict=True):
-            if windows(side, taps, step, spread, padding) < 1:
-                return None
+        if min(map_size(size, kernel, stride, dilation, padding)) < 1:
+            return None
         return ConvOptions(stride, padding, dilation, self._activation())
 
     def _pool(self) -> int | None:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 
-from stages.graph.checks.op_check import windows
 from stages.graph.graph import (
     ActivationOptions,
     ConcatOptions,
@@ -22,6 +21,7 @@ from stages.graph.graph import (
     SoftmaxOptions,
     Tensor,
 )
+from stages.graph.padding import map_size
 
 # Models of others, to try things on; they are not part of the project.
 THIRD_PARTY_MODELS = sorted((Path(__file__).parents[4] / "shared" / "models").glob("*.tflite"))
@@ -62,11 +62,9 @@ class Int8Builder:
         return self._emit(kind, (first, second), shape, spread, options)
 
     def pool(self, kind: str, x: int, options: PoolOptions) -> int:
-        height, width = (
-            windows(size, side, step, 1, options.padding)
-            for size, side, step in zip(self.tensors[x].shape[1:3], options.filter, options.stride, strict=True)
-        )
-        result = self._emit(kind, (x,), (1, height, width, self.tensors[x].shape[3]), 1.0, options)
+        source = self.tensors[x].shape
+        size = map_size(source[1:3], options.filter, options.stride, (1, 1), options.padding)
+        result = self._emit(kind, (x,), (1, *size, source[3]), 1.0, options)
         return self._like(result, x)
 
     def flatten(self, x: int) -> int:
@@ -152,13 +150,8 @@ class Int8Builder:
         source = self.tensors[x].shape
         result: tuple[int, ...] = (1, outputs)
         if isinstance(options, ConvOptions):
-            height, width = (
-                windows(size, side, stride, spread, options.padding)
-                for size, side, stride, spread in zip(
-                    source[1:3], shape[1:3], options.stride, options.dilation, strict=True
-                )
-            )
-            result = (1, height, width, outputs)
+            size = map_size(source[1:3], shape[1:3], options.stride, options.dilation, options.padding)
+            result = (1, *size, outputs)
         # Products of uniform int8 values have a standard deviation of about 75 * 73; aim at one of 50 steps.
         return self._emit(kind, (x, *constants), result, step * math.sqrt(taps) * 75 * 73 / 50, options)
 

@@ -12,8 +12,7 @@ from torch import nn
 from pipeline.errors import ConfigError, StageError
 from stages.nets.channels import find_channels
 from stages.nets.config import FAMILIES, BudgetConfig, NetworkConfig
-from stages.nets.registry import Architecture, architecture_of, build, load_architecture, save_architecture
-from stages.tools.resource_table import resources
+from stages.nets.registry import Architecture, architecture_of, build, read_architecture, save_architecture
 
 MY_NETS = """
 from torch import nn
@@ -131,7 +130,7 @@ def test_architecture_survives_its_file(tmp_path):
     config = NetworkConfig(width=9, blocks=2, input_shape=(20, 7, 1), classes=4)
     architecture = architecture_of(config, (3, 4, 5))
     path = save_architecture(tmp_path / "architecture.json", architecture)
-    loaded = load_architecture(path)
+    loaded = read_architecture(path).build()
     loaded.load_state_dict(architecture.build().state_dict())  # raises when a shape differs
     assert loaded.blocks[1].pointwise.conv.weight.shape == (5, 4, 1, 1)
 
@@ -140,7 +139,7 @@ def test_damaged_architecture_names_the_field(tmp_path):
     path = tmp_path / "architecture.json"
     path.write_text('{"network": {"name": "dscnn"}, "widths": [3, "x"]}')
     with pytest.raises(StageError, match=r"architecture.json: widths.1: .*; was it written by the prune step"):
-        load_architecture(path)
+        read_architecture(path).build()
 
 
 @pytest.mark.parametrize(
@@ -183,13 +182,13 @@ def test_a_network_of_the_users_own_is_built_narrowed_and_found_again(my_nets, t
     config = own()
     architecture = architecture_of(config, (4,))
     path = save_architecture(tmp_path / "architecture.json", architecture)
-    net = load_architecture(path)
+    net = read_architecture(path).build()
     assert net[0].weight.shape == (4, 1, 3, 3) and net[5].weight.shape == (3, 4)
-    assert resources(config, BudgetConfig(macs="1M")).record["unpruned"]["size_bytes"] == 6 * 9 + 6 * 4 + 18 + 12
+    assert find_channels(build(config), config.input_shape).resources.size_bytes == 6 * 9 + 6 * 4 + 18 + 12
     assert config.source_modules == ("my_nets",)
     my_nets.write_text(MY_NETS + "# changed\n")
     with pytest.raises(StageError, match="the source of my_nets:make is not the one that was pruned; run prune again"):
-        load_architecture(path)
+        read_architecture(path).build()
 
 
 @pytest.mark.parametrize(
@@ -238,7 +237,7 @@ def test_arguments_may_be_tables(my_nets):
 def test_an_unsupported_layer_of_the_users_own_is_named_by_its_path(my_nets):
     config = own(module="my_nets:odd", args={})
     with pytest.raises(StageError, match=r"1.0 \(GELU\): no such layer is supported"):
-        resources(config, BudgetConfig(macs="1M"))
+        find_channels(build(config), config.input_shape)
 
 
 def test_channels_that_leave_through_a_sigmoid_cannot_be_masked():
@@ -257,21 +256,6 @@ def test_budget_wants_units_and_positive_figures_and_at_least_one():
         BudgetConfig(peak_bytes="51", size_bytes="63.6KB", macs="8.351M")
     with pytest.raises(ValidationError, match="needed at least one of peak_bytes, size_bytes and macs"):
         BudgetConfig()
-
-
-def test_resources_are_a_record_and_a_table():
-    answer = resources(NetworkConfig(name="res15"), BudgetConfig(size_bytes="117KB", macs="15.58M"))
-    assert answer.record == {
-        "unpruned": {"size_bytes": 240438, "peak_bytes": 66150, "peak_bytes_imprecise": 44100, "macs": 116446590},
-        "budget": {"size_bytes": 117000, "macs": 15580000},
-    }
-    assert answer.text.splitlines() == [
-        "res15                      unpruned      budget  unpruned / budget",
-        "size                      240,438 B   117,000 B               2.06",
-        "peak memory                66,150 B           -                  -",
-        "peak memory, imprecise     44,100 B           -                  -",
-        "MACs                    116,446,590  15,580,000               7.47",
-    ]
 
 
 def test_architecture_without_a_network_name_is_refused():

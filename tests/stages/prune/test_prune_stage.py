@@ -15,7 +15,7 @@ from pipeline.stage import Checkpoint
 from stages.graph.from_torch.conversion import graph_from_torch
 from stages.graph.memory.resources import resources
 from stages.nets.config import BudgetConfig
-from stages.nets.registry import load_architecture
+from stages.nets.registry import read_architecture
 from stages.prune.stage import run
 from stages.training.loop import CHECKPOINT_FORMAT
 from tests.stages.prune.prune_runs import (
@@ -31,7 +31,7 @@ from tests.stages.prune.prune_runs import (
 
 def test_the_small_network_fits_and_has_learned(undisturbed, data):
     metrics = json.loads((undisturbed / "metrics.json").read_text())
-    net = load_architecture(undisturbed / "architecture.json")
+    net = read_architecture(undisturbed / "architecture.json").build()
     net.load_state_dict(torch.load(undisturbed / "network.pt", weights_only=True))
     used = resources(graph_from_torch(net, (12, 6, 1)))
     assert metrics["after"] == {
@@ -200,7 +200,7 @@ def test_metrics_are_those_of_the_runtime_that_the_budget_is_for(data, tmp_path)
     budget = BudgetConfig(peak_bytes="700B", runtime="overlap")
     prune(data, tmp_path / "out", budget=budget)
     metrics = metrics_of(tmp_path / "out")
-    graph = graph_from_torch(load_architecture(tmp_path / "out" / "architecture.json"), NETWORK.input_shape)
+    graph = graph_from_torch(read_architecture(tmp_path / "out" / "architecture.json").build(), NETWORK.input_shape)
     assert metrics["fits"] is True
     assert metrics["after"]["peak_bytes"] == resources(graph, "overlap").peak_bytes <= 700 < resources(graph).peak_bytes
     rows, _ = trajectory_of(tmp_path / "out")

@@ -11,7 +11,7 @@ from pipeline.errors import PipelineError
 from stages.graph.from_torch.conversion import graph_from_torch
 from stages.graph.memory.resources import resources
 from stages.nets.config import BudgetConfig, NetworkConfig
-from stages.nets.registry import build, load_architecture
+from stages.nets.registry import build, read_architecture
 from tests.stages.prune.prune_runs import metrics_of, prune
 
 SOURCE = """
@@ -115,7 +115,7 @@ def test_usual_code_is_pruned_to_its_budget_and_rebuilt(name, data, tmp_path, mo
     made = prune(data, tmp_path / "out", network=network, budget=budget)
     metrics = metrics_of(tmp_path / "out")
     assert metrics["fits"] and metrics["after"]["size_bytes"] < metrics["before"]["size_bytes"] == whole.size_bytes
-    net = load_architecture(made.architecture)
+    net = read_architecture(made.architecture).build()
     net.load_state_dict(torch.load(made.network, weights_only=True))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from stages.graph.checks.op_check import windows
 from stages.graph.graph import (
     Activation,
     ActivationOptions,
@@ -17,6 +16,7 @@ from stages.graph.graph import (
     SoftmaxOptions,
     Tensor,
 )
+from stages.graph.padding import map_size
 
 
 class FloatBuilder:
@@ -29,13 +29,13 @@ class FloatBuilder:
 
     def conv(self, x: int, channels: int, kernel: int = 3, options: ConvOptions = ConvOptions()) -> int:  # noqa: B008
         shape = self.tensors[x].shape
-        size = self._slid(shape, (kernel, kernel), options)
+        size = map_size(shape[1:3], (kernel, kernel), options.stride, options.dilation, options.padding)
         return self._weighted("CONV_2D", x, (channels, kernel, kernel, shape[3]), (1, *size, channels), options)
 
     def depthwise(self, x: int, kernel: int = 3, options: ConvOptions = ConvOptions()) -> int:  # noqa: B008
         shape = self.tensors[x].shape
         channels = shape[3] * options.depth_multiplier
-        size = self._slid(shape, (kernel, kernel), options)
+        size = map_size(shape[1:3], (kernel, kernel), options.stride, options.dilation, options.padding)
         return self._weighted("DEPTHWISE_CONV_2D", x, (1, kernel, kernel, channels), (1, *size, channels), options)
 
     def fully_connected(self, x: int, outputs: int, activation: Activation = "none") -> int:
@@ -51,10 +51,7 @@ class FloatBuilder:
 
     def pool(self, kind: str, x: int, options: PoolOptions) -> int:
         shape = self.tensors[x].shape
-        size = [
-            windows(side, kernel, stride, 1, options.padding)
-            for side, kernel, stride in zip(shape[1:3], options.filter, options.stride, strict=True)
-        ]
+        size = map_size(shape[1:3], options.filter, options.stride, (1, 1), options.padding)
         return self._op(kind, (x,), (1, *size, shape[3]), options)
 
     def mean(self, x: int, *, keeps_map: bool = False) -> int:
@@ -87,10 +84,6 @@ class FloatBuilder:
         weight = self._constant(self.rng.normal(0, 1.5 / taps**0.5, filters).astype(np.float32))
         bias = self._constant(self.rng.normal(0, 0.3, channels).astype(np.float32))
         return self._op(kind, (x, weight, bias), shape, options)
-
-    def _slid(self, shape: tuple[int, ...], kernel: tuple[int, int], options: ConvOptions) -> tuple[int, ...]:
-        steps = zip(shape[1:3], kernel, options.stride, options.dilation, strict=True)
-        return tuple(windows(side, taps, stride, spread, options.padding) for side, taps, stride, spread in steps)
 
     def _constant(self, data: np.ndarray) -> int:
         dtype = "int32" if data.dtype == np.int32 else "float32"

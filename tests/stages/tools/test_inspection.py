@@ -16,7 +16,7 @@ from pipeline.errors import StageError
 from stages.graph.memory.resources import resources
 from stages.graph.tflite.writer import write_tflite
 from stages.tools.inspection import inspect, inspected
-from stages.tools.timeline import timeline
+from stages.tools.timeline import _ceiling, timeline
 from tests.stages.graph.int8_graphs import Int8Builder, residual_network
 from tests.stages.graph.tflite.test_float_edges import float_network
 from tests.stages.tools.test_optimisation import badly_ordered, two_branches
@@ -54,10 +54,25 @@ def test_the_record_has_the_agreed_keys_and_adds_up(tmp_path: Path) -> None:
 
 
 def test_the_text_says_the_same_in_words(tmp_path: Path) -> None:
-    text = inspect(written(tmp_path, residual_network(0)), None).text
-    assert text.startswith("model.tflite: 8 ops, int8 1x9x7x3 -> 1x5")
-    assert "peak, best order" in text and "proven minimal" in text
-    assert text.splitlines()[-1].split()[:2] == ["7", "SOFTMAX"]
+    assert inspect(written(tmp_path, badly_ordered(two_branches())), None).text.splitlines() == [
+        "model.tflite: 7 ops, int8 1x8x8x4 -> 1x1x1x8",
+        "size                1,344 B  weights and biases",
+        "MACs                 26,248",
+        "peak, stored order  5,376 B",
+        "peak, best order    3,336 B  proven minimal",
+        "peak, imprecise     3,328 B  most that one op touches, in place counted once",
+        "peak, overlap       3,128 B  outputs over inputs, row-wise fusion",
+        "arena, best order   3,344 B  proven minimal",
+        "",
+        "#  op           name          output      MACs  size B  live B  best #  live B",
+        "0  CONV_2D      activation3   1x8x8x32   8,192     256   2,304       0   2,304",
+        "1  CONV_2D      activation7   1x8x8x48  12,288     384   5,376       3   3,336",
+        "2  MAX_POOL_2D  activation4   1x1x1x32   2,048       0   5,152       1   2,336",
+        "3  MAX_POOL_2D  activation8   1x1x1x48   3,072       0   3,152       4   3,128",
+        "4  CONV_2D      activation11  1x1x1x8      256     288      88       2     296",
+        "5  CONV_2D      activation14  1x1x1x8      384     416      64       5      64",
+        "6  ADD          activation15  1x1x1x8        8       0      16       6      16",
+    ]
 
 
 def test_float_edges_are_told_and_not_counted(tmp_path: Path) -> None:
@@ -145,8 +160,17 @@ def test_a_terminal_that_knows_only_ascii_is_served_too(name: str, shown: str, t
 
 
 def test_the_same_graph_gives_the_same_picture() -> None:
-    first, second = (inspected(residual_network(2)) for _ in range(2))
-    assert timeline(first.best_graph, first.layout, "a") == timeline(second.best_graph, second.layout, "a")
+    """Whoever changes the picture writes memory.svg anew, and looks at it in a browser."""
+    found = inspected(residual_network(0))
+    drawn = timeline(found.best_graph, found.layout, "residual network")
+    assert drawn == Path(__file__).with_name("memory.svg").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arena_bytes", "top"), [(0, 1), (1, 1), (8, 8), (9, 10), (16, 16), (17, 20), (41, 50), (480, 500), (801, 1000)]
+)
+def test_the_scale_ends_at_a_round_figure(arena_bytes: int, top: int) -> None:
+    assert _ceiling(arena_bytes) == top
 
 
 def test_hundreds_of_ops_are_drawn_too() -> None:
@@ -156,4 +180,8 @@ def test_hundreds_of_ops_are_drawn_too() -> None:
         x = builder.unary("RELU", x)
     found = inspected(builder.graph(x))
     root = ElementTree.fromstring(timeline(found.best_graph, found.layout, "deep"))
-    assert float(root.get("width", "0")) < 1500
+    assert float(root.get("width", "0")) == 84 + 400 * 3 + 132
+    names = [text for text in root.iter(f"{SVG}text") if "rotate" in text.get("transform", "")]
+    assert [(text.text, text.find(f"{SVG}title").text) for text in names] == [  # type: ignore[union-attr]
+        (str(n), f"op {n}: RELU {found.graph.ops[n].name}\n16 B alive") for n in range(0, 400, 10)
+    ]

@@ -14,13 +14,12 @@ from stages.graph.arithmetic.int8_reference import run_graph
 from stages.graph.graph import ActivationOptions, ConvOptions, Graph, PoolOptions
 from stages.graph.judge.tflm import arena_head_bytes, run_tflm
 from stages.graph.judge.tflm_plan import RuntimePlan, runtime_plan
-from stages.graph.judge.tflm_process import check_affordable, run_isolated
-from stages.graph.memory.resources import op_macs
 from stages.graph.tflite import planned_file
 from stages.graph.tflite.reader import read_offline_offsets, read_tflite
 from stages.graph.tflite.writer import write_tflite
 from stages.tools.optimisation import optimised, optimize
 from tests.stages.graph.int8_graphs import NO_MODELS, THIRD_PARTY_MODELS, Int8Builder, random_inputs, residual_network
+from tests.stages.graph.judge.test_tflm_process import squeeze_and_excite
 from tests.stages.graph.tflite.test_float_edges import float_network
 
 
@@ -40,17 +39,6 @@ def badly_ordered(graph: Graph) -> Graph:
     """Both maps are made before either is pooled."""
     kinds = [graph.ops[number] for number in (0, 2, 1, 3, 4, 5, 6)]
     return replace(graph, ops=tuple(kinds))
-
-
-def squeeze_and_excite(seed: int) -> Graph:
-    """Means ask the runtime for scratch buffers."""
-    builder = Int8Builder(seed)
-    x = builder.conv(builder.input(6, 6, 3), 24, (3, 3), ConvOptions(activation="relu"))
-    pooled = builder.mean(x, (1, 2), keep=True)
-    gate = builder.unary("LOGISTIC", builder.conv(pooled, 24, (1, 1), ConvOptions()))
-    scaled = builder.elementwise("MUL", x, gate, ActivationOptions())
-    joined = builder.concatenate(3, builder.unary("HARD_SWISH", scaled), builder.conv(x, 8, (1, 1), ConvOptions()))
-    return builder.graph(builder.mean(joined, (1, 2), keep=False))
 
 
 def test_a_bad_order_is_mended_and_the_outputs_keep_their_bits(tmp_path: Path) -> None:
@@ -78,18 +66,6 @@ def test_scratch_buffers_of_the_runtime_are_part_of_the_plan(seed: int) -> None:
     found = optimised(write_tflite(squeeze_and_excite(seed), "test"), 5)
     assert found.arena_bytes == found.plan.head_bytes <= found.arena_bytes_before
     assert found.plan.layout.arena_bytes >= found.plan.head_bytes
-
-
-def test_the_head_that_is_foreseen_is_that_of_the_runtime_even_for_odd_plans() -> None:
-    """Scratch buffers go into gaps, tensors that nobody touches count as well."""
-    for seed in (0, 2, 5):
-        graph = squeeze_and_excite(seed)
-        unused = replace(graph.tensors[graph.inputs[0]], name="unused", shape=(1, 40, 40, 1 + seed))
-        graph = replace(graph, tensors=(*graph.tensors, unused))
-        plan = runtime_plan(graph)
-        content = write_tflite(graph, "test", plan.offsets)
-        inputs = [random_inputs(graph, 1)[:, np.newaxis]]
-        assert run_isolated(content, graph, inputs).head_bytes == plan.head_bytes
 
 
 def test_a_second_run_changes_nothing(tmp_path: Path) -> None:
@@ -203,15 +179,6 @@ def test_a_small_file_that_asks_for_much_is_refused_before_anything_is_drawn(
         optimize(path, out)
     assert time.process_time() - started < 1
     assert not out.exists()
-
-
-def test_a_network_of_half_a_billion_multiplications_may_be_tried_on_200_samples() -> None:
-    builder = Int8Builder(0)
-    x = builder.conv(builder.input(224, 224, 3), 64, (3, 3), ConvOptions(stride=(2, 2)))
-    x = builder.conv(x, 64, (3, 3), ConvOptions())
-    graph = builder.graph(builder.mean(x, (1, 2), keep=False))
-    assert sum(op_macs(graph, op) for op in graph.ops) > 480e6
-    check_affordable(graph, 200)
 
 
 def test_a_folder_that_does_not_exist_is_named(tmp_path: Path) -> None:

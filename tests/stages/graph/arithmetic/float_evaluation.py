@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from stages.graph.graph import ConvOptions, Graph, Op, PoolOptions
-from stages.graph.padding import same_pads
+from stages.graph.padding import zero_pads
 
 
 def evaluated(graph: Graph, x: np.ndarray) -> np.ndarray:
@@ -58,7 +58,7 @@ def _taps(x: np.ndarray, kernel: tuple[int, int], options: ConvOptions | PoolOpt
     """For every tap of the window: its place, and what lies under it at all places of the window."""
     stride, dilation = options.stride, getattr(options, "dilation", (1, 1))
     size = x.shape[1:3]
-    top, bottom, left, right = same_pads(size, kernel, stride, dilation) if options.padding == "same" else (0, 0, 0, 0)
+    top, bottom, left, right = zero_pads(size, kernel, stride, dilation, options.padding)
     padded = np.pad(x, ((0, 0), (top, bottom), (left, right), (0, 0)), constant_values=outside)
     rows, columns = (
         (padded.shape[axis + 1] - (kernel[axis] - 1) * dilation[axis] - 1) // stride[axis] + 1 for axis in (0, 1)

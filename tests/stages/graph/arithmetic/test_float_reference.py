@@ -11,9 +11,9 @@ import torch
 
 from pipeline.errors import StageError
 from stages.graph.arithmetic.float_reference import float_op, run_float
-from stages.graph.checks.op_check import padding_before
 from stages.graph.from_torch.conversion import graph_from_torch
 from stages.graph.graph import ConvOptions, Graph, NoOptions, Op, PoolOptions, Tensor
+from stages.graph.padding import zero_pads
 from stages.nets.config import NetworkConfig
 from stages.nets.registry import build
 from tests.stages.qat.float_graphs import GRAPHS, FloatBuilder
@@ -26,17 +26,14 @@ def slow_window_op(graph: Graph, op: Op, x: np.ndarray) -> np.ndarray:
     weights = None if pools else graph.tensors[op.inputs[1]].data
     kernel = op.options.filter if pools else weights.shape[1:3]
     dilation = (1, 1) if pools else op.options.dilation
-    before = [
-        padding_before(x.shape[1 + axis], kernel[axis], op.options.stride[axis], dilation[axis], op.options.padding)
-        for axis in (0, 1)
-    ]
+    top, _, left, _ = zero_pads(x.shape[1:3], kernel, op.options.stride, dilation, op.options.padding)
     shape = graph.tensors[op.outputs[0]].shape
     result = np.zeros((len(x), *shape[1:]))
     for n, row, column, channel in np.ndindex(result.shape):
         taps = []
         for down, across in itertools.product(range(kernel[0]), range(kernel[1])):
-            y = row * op.options.stride[0] - before[0] + down * dilation[0]
-            z = column * op.options.stride[1] - before[1] + across * dilation[1]
+            y = row * op.options.stride[0] - top + down * dilation[0]
+            z = column * op.options.stride[1] - left + across * dilation[1]
             if not (0 <= y < x.shape[1] and 0 <= z < x.shape[2]):
                 continue
             if op.kind == "CONV_2D":

@@ -11,28 +11,13 @@ from torch import nn
 from pipeline.errors import StageError
 from stages.graph.from_torch.conversion import graph_from_torch, trace
 from stages.graph.graph import ActivationOptions, ConcatOptions, ConvOptions
-from stages.graph.padding import same_pads
 from stages.nets.config import NetworkConfig
 from stages.nets.registry import build
 from tests.stages.graph.arithmetic.float_evaluation import evaluated
+from tests.stages.nets.small_backbones import shaken
 
 SHAPE = (9, 6, 2)
 DSCNN = NetworkConfig(width=5, blocks=2, input_shape=SHAPE, classes=4)
-
-
-def agitated(net: nn.Module) -> nn.Module:
-    """Batch normalisation with statistics and scales that folding must not ignore."""
-    generator = torch.Generator().manual_seed(3)
-    for module in net.modules():
-        if isinstance(module, nn.BatchNorm2d | nn.BatchNorm1d):
-            for tensor, low in (
-                (module.weight, 0.5),
-                (module.bias, -0.5),
-                (module.running_mean, -0.5),
-                (module.running_var, 0.5),
-            ):
-                tensor.data.uniform_(low, low + 1, generator=generator)
-    return net.eval()
 
 
 class Residual(nn.Module):
@@ -118,21 +103,13 @@ NETS = {
 @pytest.mark.parametrize("name", NETS)
 def test_graph_computes_what_the_network_computes(name):
     torch.manual_seed(0)
-    net = agitated(NETS[name]())
+    net = shaken(NETS[name]())
     x = torch.randn(1, 2, 9, 6)
     graph = graph_from_torch(net, SHAPE, softmax=False)
     expected = net(x).detach().numpy()
     assert np.abs(evaluated(graph, x.numpy().transpose(0, 2, 3, 1)) - expected).max() < 1e-4
     probabilities = evaluated(graph_from_torch(net, SHAPE), x.numpy().transpose(0, 2, 3, 1))
     assert np.abs(probabilities - torch.softmax(net(x), 1).detach().numpy()).max() < 1e-4
-
-
-@pytest.mark.parametrize("length", range(1, 12))
-@pytest.mark.parametrize("kernel, stride", [(1, 1), (3, 1), (4, 1), (3, 2), (10, 1), (2, 2), (5, 3), (1, 2)])
-def test_same_padding_gives_the_ceiling_of_size_over_stride(length, kernel, stride):
-    top, bottom, _, _ = same_pads((length, 1), (kernel, 1), (stride, 1), (1, 1))
-    assert (length + top + bottom - kernel) // stride + 1 == -(-length // stride)
-    assert bottom - top in (0, 1)
 
 
 def test_ds_cnn_becomes_one_op_per_layer_with_telling_names():

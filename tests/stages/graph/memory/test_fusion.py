@@ -1,4 +1,4 @@
-"""Chains of ops that run in turns: the schedule against what windows see, row by row, and which ops may form one."""
+"""Row-wise fusion: the schedule against what windows see, row by row, and which ops may form one."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from stages.graph.checks.op_check import padding_before, windows
 from stages.graph.graph import ActivationOptions, ConvOptions, Graph, PoolOptions
 from stages.graph.memory.fusion import Chain, FusedOptions, Links, RowPass, fused_graph
 from stages.graph.memory.overlap import OverlapProblem, Stretch
 from stages.graph.memory.resources import resources
+from stages.graph.padding import padding_around, windows
 from tests.stages.graph.int8_graphs import Int8Builder
 
 
@@ -21,7 +21,7 @@ def passes_over(lines: int) -> Iterator[RowPass]:
     for taps, stride, dilation, padding in itertools.product((1, 2, 3, 5), (1, 2, 3), (1, 2), ("same", "valid")):
         rows = windows(lines, taps, stride, dilation, padding)
         if rows >= 1 and (dilation == 1 or (taps > 1 and stride == 1)):
-            top = padding_before(lines, taps, stride, dilation, padding)
+            top = padding_around(lines, taps, stride, dilation, padding)[0]
             yield RowPass(lines, rows, (taps - 1) * dilation + 1, stride, top)
 
 
@@ -41,18 +41,18 @@ def check(chain: Chain) -> None:
     fallen: list[tuple[int, set[int]]] = []  # after each step: rows written, rows of the input read in it
     for step in chain.steps:
         read: set[int] = set()
-        for k, (turn, one) in enumerate(zip(step, chain.passes, strict=True)):
-            assert turn.start == made[k] and turn.end <= one.rows
-            held[k] = [row for row in held[k] if row >= turn.kept] + list(range(turn.start, turn.end))
-            assert held[k] == list(range(min(turn.kept, turn.end), turn.end))
+        for k, (tile, one) in enumerate(zip(step, chain.passes, strict=True)):
+            assert tile.start == made[k] and tile.end <= one.rows
+            held[k] = [row for row in held[k] if row >= tile.kept] + list(range(tile.start, tile.end))
+            assert held[k] == list(range(min(tile.kept, tile.end), tile.end))
             if k < len(chain.ops) - 1:
                 assert len(held[k]) <= chain.buffer_rows[k]
-            for row in range(turn.start, turn.end):
+            for row in range(tile.start, tile.end):
                 if k == 0:
                     read |= set(seen(one, row))
                 else:
                     assert set(seen(one, row)) <= set(held[k - 1])
-            made[k] = turn.end
+            made[k] = tile.end
         fallen.append((made[-1], read))
     assert made[-1] == chain.passes[-1].rows
     unread: set[int] = set()
@@ -79,7 +79,7 @@ def test_chains_of_three_and_four_find_their_rows_in_memory() -> None:
         passes: list[RowPass] = []
         for taps, stride in shapes:
             above = passes[-1].rows if passes else lines
-            rows, top = (f(above, taps, stride, 1, "same") for f in (windows, padding_before))
+            rows, (top, _) = (f(above, taps, stride, 1, "same") for f in (windows, padding_around))
             passes.append(RowPass(above, rows, taps, stride, top))
         check(Chain(tuple(range(3)), tuple(passes[:3]), band))
         check(Chain(tuple(range(4)), tuple(passes), band))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from stages.graph.graph import Graph, Op, Tensor
 from stages.graph.memory import order_sweep
-from stages.graph.memory.op_order import OrderProblem, peak_of_order, smallest_peak_order
+from stages.graph.memory.op_order import OrderProblem
 from stages.graph.memory.order_pieces import part_of
 from stages.graph.memory.order_search import Search, Walk
 from stages.graph.memory.order_sweep import Beam, Sweep
@@ -41,7 +41,7 @@ def random_graph(ops: int, seed: int) -> Graph:
 
 
 def check_against_every_order(graph: Graph) -> None:
-    found = smallest_peak_order(graph)
+    found = OrderProblem(graph).solve()
     orders = list(every_order(graph))
     assert found.order in orders
     assert found.proven_optimal
@@ -68,7 +68,7 @@ def test_no_order_beats_the_one_found_on_any_connected_graph_of_six_ops():
     assert len(wirings) == CONNECTED[6]
     for wiring in wirings:
         graph = graph_of_wiring(wiring, draw)
-        found = smallest_peak_order(graph)
+        found = OrderProblem(graph).solve()
         assert found.peak_bytes == slow_peak(graph, found.order) == smallest_peak(graph), graph
 
 
@@ -81,7 +81,7 @@ def test_no_order_beats_the_one_found_on_random_graphs(seed):
 def test_no_set_of_finished_ops_leads_to_a_better_order_on_larger_graphs(seed):
     """Chains, commitments and both directions only come into play beyond seven ops."""
     graph = random_graph(10 + seed % 5, seed)
-    found = smallest_peak_order(graph)
+    found = OrderProblem(graph).solve()
     assert found.peak_bytes == slow_peak(graph, found.order) == smallest_peak(graph)
 
 
@@ -99,7 +99,7 @@ def test_branches_of_chains_are_ordered_as_well_as_can_be(seed):
             last = len(sizes) - 1
         ends.append(last)
     graph = graph_of([*sizes, 3], [*ops, ("CONCATENATION", tuple(ends))])
-    found = smallest_peak_order(graph)
+    found = OrderProblem(graph).solve()
     assert found.peak_bytes == slow_peak(graph, found.order) == smallest_peak(graph)
 
 
@@ -129,60 +129,60 @@ def test_the_order_is_topological_and_costs_what_it_says(seed, ops, fractional):
 def test_given_order_costs_what_the_slow_allocator_says():
     graph = random_graph(7, 5)
     for order in every_order(graph):
-        assert peak_of_order(graph, order).peak_bytes == slow_peak(graph, order)
+        assert OrderProblem(graph).measure(order).peak_bytes == slow_peak(graph, order)
 
 
 def test_an_add_is_accumulated_into_an_operand_that_nobody_needs_afterwards():
     chain = [("CONV_2D", (0,)), ("CONV_2D", (1,)), ("ADD", (1, 2))]
-    assert smallest_peak_order(graph_of([1, 10, 10, 10], chain)).peak_bytes == 20
-    kept = smallest_peak_order(graph_of([1, 10, 10, 10], chain, outputs=(1, 2, 3)))
+    assert OrderProblem(graph_of([1, 10, 10, 10], chain)).solve().peak_bytes == 20
+    kept = OrderProblem(graph_of([1, 10, 10, 10], chain, outputs=(1, 2, 3))).solve()
     assert kept.peak_bytes == 30
 
 
 @pytest.mark.parametrize("kind", ["RELU", "RELU6", "LOGISTIC", "HARD_SWISH", "RESHAPE"])
 def test_an_elementwise_op_and_a_reshape_need_no_memory_of_their_own(kind):
-    assert smallest_peak_order(graph_of([1, 10, 10], [("CONV_2D", (0,)), (kind, (1,))])).peak_bytes == 11
-    assert smallest_peak_order(graph_of([10, 10, 10], [(kind, (0,)), (kind, (1,))])).peak_bytes == 10
+    assert OrderProblem(graph_of([1, 10, 10], [("CONV_2D", (0,)), (kind, (1,))])).solve().peak_bytes == 11
+    assert OrderProblem(graph_of([10, 10, 10], [(kind, (0,)), (kind, (1,))])).solve().peak_bytes == 10
 
 
 def test_a_softmax_and_a_concatenation_do_not_work_in_place():
-    assert smallest_peak_order(graph_of([10, 10], [("SOFTMAX", (0,))])).peak_bytes == 20
-    assert smallest_peak_order(graph_of([5, 10], [("CONCATENATION", (0, 0))])).peak_bytes == 15
+    assert OrderProblem(graph_of([10, 10], [("SOFTMAX", (0,))])).solve().peak_bytes == 20
+    assert OrderProblem(graph_of([5, 10], [("CONCATENATION", (0, 0))])).solve().peak_bytes == 15
 
 
 def test_a_reshape_of_a_network_output_is_not_written_over():
     ops = [("CONV_2D", (0,)), ("RESHAPE", (1,)), ("RELU", (1,))]
-    assert smallest_peak_order(graph_of([1, 10, 10, 10], ops, outputs=(2, 3))).peak_bytes == 20
+    assert OrderProblem(graph_of([1, 10, 10, 10], ops, outputs=(2, 3))).solve().peak_bytes == 20
 
 
 def test_a_broadcast_operand_is_never_the_one_written_over():
     tensors = (Tensor("x", (1, 4, 4, 8), "int8"), Tensor("gate", (1, 1, 1, 8), "int8"))
     product = Tensor("product", (1, 4, 4, 8), "int8")
     graph = Graph((*tensors, product), (Op("MUL", "scale", (0, 1), (2,)),), (0, 1), (2,))
-    assert smallest_peak_order(graph).peak_bytes == 128 + 8
+    assert OrderProblem(graph).solve().peak_bytes == 128 + 8
     both = (Tensor("a", (1, 4, 1, 8), "int8"), Tensor("b", (1, 1, 4, 8), "int8"), product)
     grown = Graph(both, (Op("MUL", "outer", (0, 1), (2,)),), (0, 1), (2,))
-    assert smallest_peak_order(grown).peak_bytes == 32 + 32 + 128
+    assert OrderProblem(grown).solve().peak_bytes == 32 + 32 + 128
 
 
 def test_branches_are_run_in_the_order_that_needs_less():
     # Tensor 1 forks; the branch through the large tensor 3 has to go first, before the other branch's result is there.
     ops = [("CONV_2D", (0,)), ("CONV_2D", (1,)), ("CONV_2D", (1,)), ("CONV_2D", (3,)), ("CONV_2D", (2, 4))]
     graph = graph_of([1, 4, 8, 50, 2, 1], ops)
-    found = smallest_peak_order(graph)
+    found = OrderProblem(graph).solve()
     assert found.peak_bytes == 4 + 50 + 2
-    assert peak_of_order(graph, (0, 1, 2, 3, 4)).peak_bytes == 4 + 8 + 50
+    assert OrderProblem(graph).measure((0, 1, 2, 3, 4)).peak_bytes == 4 + 8 + 50
 
 
 def test_float_tensors_count_as_int8_and_other_sizes_may_be_given():
     tensors = tuple(Tensor(f"t{i}", (1, 3), "float32") for i in range(2))
     graph = Graph(tensors, (Op("CONV_2D", "op", (0,), (1,)),), (0,), (1,))
-    assert smallest_peak_order(graph).peak_bytes == 6
-    assert smallest_peak_order(graph, [0.5, 1.25]).peak_bytes == pytest.approx(1.75)
+    assert OrderProblem(graph).solve().peak_bytes == 6
+    assert OrderProblem(graph).solve([0.5, 1.25]).peak_bytes == pytest.approx(1.75)
     wide = Graph(
         (Tensor("w", (4,), "int32", data=np.zeros(4)), *tensors), (Op("CONV_2D", "op", (1, 0), (2,)),), (1,), (2,)
     )
-    assert smallest_peak_order(wide).peak_bytes == 6
+    assert OrderProblem(wide).solve().peak_bytes == 6
 
 
 def test_one_problem_serves_many_sizes():
@@ -191,7 +191,7 @@ def test_one_problem_serves_many_sizes():
     draw = random.Random(0)
     for _ in range(20):
         sizes = [draw.randint(1, 99) for _ in graph.tensors]
-        assert problem.solve(sizes) == smallest_peak_order(graph, sizes)
+        assert problem.solve(sizes) == OrderProblem(graph).solve(sizes)
 
 
 def test_a_long_chain_of_residual_blocks_takes_no_time():
@@ -212,7 +212,7 @@ def test_a_search_cut_short_gives_an_order_and_its_gap(graph):
     assert whole.proven_optimal
     assert not short.proven_optimal
     assert short.lower_bound_bytes <= whole.peak_bytes <= short.peak_bytes
-    assert peak_of_order(graph, short.order).peak_bytes == short.peak_bytes
+    assert OrderProblem(graph).measure(short.order).peak_bytes == short.peak_bytes
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -288,7 +288,7 @@ def test_a_sweep_knows_when_its_order_is_the_best(forwards, mixer, monkeypatch):
 def test_an_op_that_works_in_place_is_not_tied_to_its_follower(sizes, ops, outputs, peak):
     parsed = [(kind, tuple(map(int, inputs))) for kind, *inputs in map(str.split, ops.split(","))]
     graph = graph_of(sizes, parsed, outputs)
-    assert smallest_peak_order(graph).peak_bytes == smallest_peak(graph) == peak
+    assert OrderProblem(graph).solve().peak_bytes == smallest_peak(graph) == peak
 
 
 def wide_graph(ops: int, span: int, seed: int) -> Graph:
@@ -328,7 +328,7 @@ def test_a_wide_graph_ends_within_memory_with_a_good_order_and_its_gap():
     assert proven == "False"
     assert bound < peak < 0.7 * stored
     graph = wide_graph(ops=300, span=40, seed=1)
-    assert peak_of_order(graph, order).peak_bytes == peak
+    assert OrderProblem(graph).measure(order).peak_bytes == peak
     needs = OrderProblem(graph).buffers.ops
     assert sorted(order) == list(range(300))
     assert all(needs[op].needs & ~sum(1 << done for done in order[:place]) == 0 for place, op in enumerate(order))
@@ -338,7 +338,7 @@ def test_beams_bring_the_order_down_to_where_a_sweep_can_prove_it():
     graph = wide_graph(ops=150, span=30, seed=3)
     found = OrderProblem(graph).solve()
     assert found.proven_optimal
-    assert found.peak_bytes == found.lower_bound_bytes == peak_of_order(graph, found.order).peak_bytes
+    assert found.peak_bytes == found.lower_bound_bytes == OrderProblem(graph).measure(found.order).peak_bytes
 
 
 @pytest.mark.parametrize("forwards", [True, False], ids=["front", "back"])

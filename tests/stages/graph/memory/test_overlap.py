@@ -56,6 +56,55 @@ def test_an_operand_that_is_needed_again_counts_in_full() -> None:
     assert peak(graph) == 8 * 8 * 4 + 2 * 8 * 4  # as a chain: two rows of the convolution at a time
 
 
+# Of a map of so many lines: after each row of the output, the first line that is still to be read from the input.
+@pytest.mark.parametrize(
+    ("kind", "lines", "kernel", "options", "unread"),
+    [
+        ("CONV_2D", 6, 3, ConvOptions(), [2, 3, 4, 5]),  # what a row sees is in the buffer before it is written
+        ("CONV_2D", 6, 5, ConvOptions(), [3, 4, 5]),
+        ("CONV_2D", 7, 3, ConvOptions(stride=(2, 2)), [2, 4, 6]),
+        ("CONV_2D", 6, 1, ConvOptions(stride=(2, 2)), [2, 4]),  # the line between is not read at all
+        ("CONV_2D", 6, 3, ConvOptions(padding="valid"), [3, 4, 5]),
+        ("CONV_2D", 6, 3, ConvOptions(dilation=(2, 2)), [0, 0, 0, 1, 2, 3]),  # straight from the input
+        ("DEPTHWISE_CONV_2D", 8, 3, ConvOptions(), [3, 3, 5, 5, 7, 7]),  # two lines at a time, one step ahead
+        ("DEPTHWISE_CONV_2D", 9, 3, ConvOptions(stride=(2, 2)), [3, 5, 7]),
+        ("DEPTHWISE_CONV_2D", 9, 3, ConvOptions(stride=(3, 3)), [0, 3, 6]),
+        ("DEPTHWISE_CONV_2D", 6, 5, ConvOptions(), [0, 0, 0, 1, 2, 3]),
+        ("DEPTHWISE_CONV_2D", 4, 3, ConvOptions(dilation=(2, 2)), [0, 0, 0, 1]),
+        ("DEPTHWISE_CONV_2D", 4, 3, ConvOptions(depth_multiplier=2), [0, 0, 1, 2]),
+        ("MAX_POOL_2D", 6, 2, PoolOptions((2, 2), (2, 2)), [0, 2, 4]),
+    ],
+)
+def test_moments_are_those_of_the_kernels(
+    kind: str, lines: int, kernel: int, options: ConvOptions | PoolOptions, unread: list[int]
+) -> None:
+    builder = Int8Builder(0)
+    x = builder.input(lines, 12, 2)
+    if isinstance(options, PoolOptions):
+        y = builder.pool(kind, x, options)
+    elif kind == "CONV_2D":
+        y = builder.conv(x, 3, (kernel, kernel), options)
+    else:
+        y = builder.depthwise(x, (kernel, kernel), options)
+    rows = builder.tensors[y].shape[1]
+    graph = builder.graph(y)
+    assert moments(graph, graph.ops[0]) == tuple((n / rows, 1 - line / lines) for n, line in enumerate(unread, 1))
+
+
+def test_an_op_that_reads_as_fast_as_it_writes_has_no_moment_worse_than_either_end() -> None:
+    builder = Int8Builder(0)
+    x = builder.input(4, 4, 3)
+    flat = builder.flatten(
+        builder.conv(builder.elementwise("ADD", x, x, ActivationOptions()), 2, (1, 1), ConvOptions())
+    )
+    graph = builder.graph(builder.softmax(builder.fully_connected(flat, 5, ActivationOptions())))
+    found = {op.kind: moments(graph, op) for op in graph.ops}
+    assert found.pop("RESHAPE") is None  # shares its input's memory
+    assert found == {"ADD": (), "CONV_2D": (), "FULLY_CONNECTED": (), "SOFTMAX": ()}
+    gate = builder.elementwise("MUL", x, builder.input(1, 1, 3), ActivationOptions())
+    assert moments(builder.graph(gate), builder.ops[-1]) is None  # operands of two shapes
+
+
 def test_an_op_without_a_known_order_is_counted_as_before() -> None:
     builder = Int8Builder(0)
     graph = builder.graph(builder.mean(builder.input(6, 6, 4), (1, 2), keep=False))

@@ -18,8 +18,10 @@ from stages.graph.other_formats.litert_export import (
     quantised_after_training,
     run_litert,
 )
+from stages.graph.tflite.writer import write_tflite
 from stages.nets.config import NetworkConfig
 from stages.nets.registry import build
+from tests.stages.graph.int8_graphs import Int8Builder
 
 HAS_LITERT = importlib.util.find_spec("litert_torch") is not None
 needs_litert = pytest.mark.skipif(
@@ -76,6 +78,20 @@ def test_a_wrong_graph_is_noticed() -> None:
         StageError, match="litert differs by up to .* from our float graph, needed 0.001 of that or less"
     ):
         check_float_graph(net, replace(graph, tensors=tuple(tensors)), inputs, inputs)
+
+
+def test_litert_is_asked_in_the_layout_of_torch_and_on_the_grid_of_the_file() -> None:
+    builder = Int8Builder(0)
+    x = builder.input(2, 3, 4)  # what torch calls two channels of 3 x 4
+    y = builder.unary("RELU6", x)
+    for index in (x, y):
+        builder.set_grid(index, 0.125, -3)
+    graph = builder.graph(y)
+    inputs = np.random.default_rng(0).normal(2, 8, (5, 3, 4, 2)).astype(np.float32)
+    steps = np.clip(np.rint(inputs / np.float32(0.125)) - 3, -128, 127)
+    expected = (steps.clip(-3, 45) + 3) * 0.125
+    found = run_litert(write_tflite(graph, "test"), inputs)
+    np.testing.assert_array_equal(found, expected.transpose(0, 3, 1, 2).reshape(5, -1))
 
 
 @pytest.mark.skipif(HAS_LITERT, reason="litert-torch is installed here; to enable, use an environment without it")

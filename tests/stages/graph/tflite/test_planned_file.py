@@ -159,6 +159,17 @@ def test_a_plan_does_not_write_over_a_buffer_that_serves_something_else() -> Non
     assert tree.metadata[0].buffer == len(tree.buffers) - 1
 
 
+@pytest.mark.parametrize(("buffer", "expected"), [(1, 1), (0, 2), (2, 2)], ids=["own", "empty", "absent"])
+def test_a_plan_gets_a_new_buffer_only_where_it_has_none(buffer: int, expected: int) -> None:
+    builder = Int8Builder(0)
+    graph = builder.graph(builder.unary("RELU", builder.input(4)))
+    tree = planned_file.unpack(write_tflite(graph, "test", [0, 16]))
+    tree.metadata[0].buffer = buffer
+    planned_file.set_plan(tree, [16, 0])
+    assert tree.metadata[0].buffer == expected
+    assert read_offline_offsets(planned_file.pack(tree)) == (16, 0)
+
+
 def test_one_plan_is_left_of_tens_of_thousands_within_a_second() -> None:
     tree = planned_file.unpack(rich_file())
     plans = [entry(schema.MetadataT, name=b"OfflineMemoryAllocation", buffer=1) for _ in range(30_000)]
