@@ -6,7 +6,7 @@ import csv
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from boards import Board
 from hil.virtual.profiler import OpProfile
@@ -14,11 +14,7 @@ from pipeline.stage import Target
 from stages.graph.graph import Graph
 from stages.graph.memory.resources import op_macs
 from stages.measure.energy import EnergyResult, energy_record, window_energies_mj
-from stages.measure.session import FrontEndSeen, Seen
-
-if TYPE_CHECKING:  # they bring torch along
-    from stages.measure.audio.listening import StreamSeen
-    from stages.measure.audio.session import AudioSeen
+from stages.measure.seen import AudioSeen, FrontEndSeen, Seen, StreamSeen
 
 SAMPLE_COLUMNS = (
     *("experiment", "board", "source", "clock_hz", "runtime", "n"),

@@ -13,7 +13,8 @@ from hil.link.audio import AudioLink
 from pipeline.errors import StageError
 from stages.graph.graph import Graph
 from stages.measure.accuracy import quantised
-from stages.measure.session import FrontEndSeen, OpenLink
+from stages.measure.seen import FrontEndSeen
+from stages.measure.session import OpenLink
 
 SHARE_WITHIN_ONE = 0.999  # of the features that may differ from the host's by one step at most
 _SEED = 4
