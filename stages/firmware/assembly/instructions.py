@@ -150,7 +150,7 @@ def shift_left(into: str, x: str, by: str) -> Instruction:
     return Instruction("lsl {0}, {1}, {2}", (into, x, by), "alu", (0,), (1, 2))
 
 
-def saturate(into: str, x: str, right_bits: int = 0) -> Instruction:
+def saturate(into: str, x: str, right_bits: int) -> Instruction:
     """x shifted right by a constant, clipped to int8."""
     text = f"ssat {{0}}, #8, {{1}}, asr #{right_bits}" if right_bits else "ssat {0}, #8, {1}"
     return Instruction(text, (into, x), "field", (0,), (1,), early=(1,), latency=2)

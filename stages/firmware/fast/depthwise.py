@@ -33,7 +33,7 @@ _MOST = 2**16 - 1  # of what it counts in 16 bits
 
 
 def depthwise_call(
-    graph: Graph, op: Op, name: str, stored: Weights, asked: Collection[int] | None = None
+    graph: Graph, op: Op, name: str, stored: Weights, asked: Collection[int] | None
 ) -> KernelCall | None:
     """None for dilation, high windows and strides, and where the scaling would not be exact.
 

@@ -111,7 +111,7 @@ class _Layer:
         )
 
 
-def small_call(graph: Graph, op: Op, name: str, asked: Collection[int] | None = None) -> KernelCall | None:
+def small_call(graph: Graph, op: Op, name: str, asked: Collection[int] | None) -> KernelCall | None:
     """None for dilation, few outputs, and where the codes would not be exact.
 
     `asked`: numbers of rows that are computed at a time, if not all of them.

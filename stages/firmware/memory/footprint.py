@@ -94,7 +94,7 @@ class Footprint:
 
 
 def footprint(
-    model: CompiledModel, placement: Placement, images: Images, board: Board, front_end: FrontEnd | None = None
+    model: CompiledModel, placement: Placement, images: Images, board: Board, front_end: FrontEnd | None
 ) -> Footprint:
     """The footprint of the board's own image."""
     sections, used = _sections(images.image, board)

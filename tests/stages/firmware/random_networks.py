@@ -18,7 +18,6 @@ from stages.firmware.kernels.fused import can_take_turns
 from stages.firmware.model_source import compile_model
 from stages.graph.checks.op_check import windows
 from stages.graph.graph import ActivationOptions, ConvOptions, Graph, Op, PoolOptions, Quantisation
-from stages.graph.memory.arena_layout import arena_layout
 from stages.graph.memory.fusion import Chain, Links
 from tests.stages.graph.int8_graphs import Int8Builder
 
@@ -292,7 +291,7 @@ def random_column(seed: int) -> Graph:
 def random_chains(graph: Graph, weights: Weights | None, seed: int) -> list[Chain]:
     """Ops that run in turns, wherever they can, in bands of any height; whether it pays or not."""
     rng = np.random.default_rng(seed)
-    calls = compile_model(graph, arena_layout(graph), weights).calls
+    calls = compile_model(graph, weights=weights).calls
     links = Links(graph, {n for n, call in enumerate(calls) if can_take_turns(graph, n, call)})
     order, found, position = range(len(graph.ops)), [], 0
     while position < len(order):
