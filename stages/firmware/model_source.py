@@ -33,7 +33,7 @@ _NAME_CHARACTERS = 60  # TensorFlow joins the names of all that it fused
 class CompiledModel:
     """What the firmware needs to know about a network, before any C is written."""
 
-    graph: Graph  # as it runs: a chain of ops is one of them
+    graph: Graph  # as it runs: a fused chain is one op
     layout: ArenaLayout
     calls: tuple[KernelCall, ...]
     network: Graph  # as it was given
@@ -225,7 +225,7 @@ def _constants(model: CompiledModel, placement: Placement, index: int) -> str:
 
 
 def op_title(model: CompiledModel, index: int) -> str:
-    """What an operator is: number, kind, name, shapes and grids."""
+    """What an operator is: number, kind, name, shapes, scales and zero points."""
     op = model.graph.ops[index]
     shapes = [_describe(model.graph.tensors[i]) for i in (*model.graph.activations_of(op), op.outputs[0])]
     return f"{index} {op.kind} {op.name[:_NAME_CHARACTERS]}: {' + '.join(shapes[:-1])} -> {shapes[-1]}"

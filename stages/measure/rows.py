@@ -69,7 +69,7 @@ def write_layers(
 ) -> Path:
     """One row per op, in the order of execution; `kernels` is what the firmware step chose for each.
 
-    Ops that run in turns are one row, with the MACs of all of them. A front end comes first, with index -1; it has
+    A fused chain is one row, with the MACs of all of them. A front end comes first, with index -1; it has
     neither MACs nor a part of the arena.
     """
     rows: list[dict[str, object]] = []

@@ -29,7 +29,7 @@ def fast_call(
 ) -> KernelCall | None:
     """The operator on a fast kernel, or None where it has to take the portable one.
 
-    `rows`: in a chain (stages/graph/memory/fusion.py), the numbers of rows that it is asked for at a time.
+    `rows`: in a fused chain (stages/graph/memory/fusion.py), the numbers of rows that it is asked for at a time.
     """
     if stored == "small" and op.kind in ("CONV_2D", "FULLY_CONNECTED"):
         small = small_call(graph, op, name, rows)

@@ -1,4 +1,4 @@
-"""Scaling of a layer's sums for the fast kernels, or the finding that theirs would not be exact.
+"""Requantisation of a layer's sums for the fast kernels, or the finding that theirs would not be exact.
 
 TensorFlow Lite Micro rounds twice: the doubling high product with the multiplier, then the shift to the right. With
 weights and bias doubled beforehand (and shifted left, where the multiplier wants that), SMMLAR does the first, with

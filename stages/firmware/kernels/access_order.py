@@ -6,8 +6,8 @@ behind the output; the largest of these differences is the layer's distance, and
 follows is, for each kernel of boards/firmware/kernels, the list of its moments (w, r). A negative distance means that
 the input may begin before the output; -WHOLE, that the kernel has read everything before it writes anything.
 
-A chain of layers that run in turns reads rows of its input and then writes rows of its output, step by step; what lies
-between has places of its own.
+A fused chain (row-wise, depth-first) reads rows of its input and then writes rows of its output, step by step; what
+lies between has places of its own.
 
 The lists repeat what the C code does, so tests trace that code, load by load and store by store, and want the same
 distances from it. A kernel that is not listed here gets a place of its own for its output.
@@ -55,7 +55,7 @@ def overlap_distance(graph: Graph, op: Op, call: KernelCall) -> int | None:
 
 
 def _fused(graph: Graph, op: Op, tensor: int) -> int:
-    """Of an operand of a chain; the last op, if it reads it, does so at the pace at which it writes."""
+    """Of an operand of a fused chain; the last op, if it reads it, does so at the pace at which it writes."""
     assert isinstance(op.options, FusedOptions)
     chain, parts = op.options.chain, op.options.ops
     row_bytes = [graph.tensors[t].elements // graph.tensors[t].shape[1] for t in (op.outputs[0], tensor)]

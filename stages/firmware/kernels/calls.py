@@ -44,7 +44,7 @@ class KernelCall:
     activations: tuple[int, ...] = field(default=())
     assembly: tuple[tuple[str, str], ...] = ()  # functions that it needs, by name
     function: str = ""  # a definition in C that it needs, behind everything else
-    parts: tuple[KernelCall, ...] = ()  # the calls of a chain of operators
+    parts: tuple[KernelCall, ...] = ()  # the calls of a fused chain
 
     @property
     def headers(self) -> tuple[str, ...]:

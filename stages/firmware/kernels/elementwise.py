@@ -24,7 +24,7 @@ EVERY_INT8 = np.arange(256, dtype=np.uint8).view(np.int8)  # in the order of the
 
 
 def lookup_call(graph: Graph, op: Op, name: str) -> KernelCall:
-    """RELU, RELU6, LOGISTIC, HARD_SWISH, QUANTIZE between int8 grids."""
+    """RELU, RELU6, LOGISTIC, HARD_SWISH, QUANTIZE from int8 to int8."""
     table = KERNELS[op.kind](graph, op, EVERY_INT8)
     return KernelCall(
         kernel="lookup",

@@ -46,7 +46,7 @@ class OpKernel:
     name: str
     kernel: str
     arena_live_bytes: int
-    ops: tuple[int, ...]  # of the network: several, where they run in turns
+    ops: tuple[int, ...]  # of the network: several, where they are fused
 
 
 @dataclass(frozen=True, kw_only=True)

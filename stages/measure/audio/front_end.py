@@ -46,7 +46,7 @@ def measure_front_end(device: OpenLink, clip: np.ndarray, dataset: Mapping[str, 
 
 
 def host_features(clip: np.ndarray, dataset: Mapping[str, Any], graph: Graph) -> np.ndarray:
-    """What prepare would make of a clip, on the grid of the network's input: (frames, coefficients)."""
+    """What prepare would make of a clip, quantised like the network's input: (frames, coefficients)."""
     frames = graph.tensors[graph.inputs[0]].shape[1]
     second = np.zeros((1, max(len(clip), SAMPLE_RATE_HZ)), np.int16)  # what prepare's front end takes
     second[0, : len(clip)] = clip

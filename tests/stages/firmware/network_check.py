@@ -29,7 +29,7 @@ class Agreement:
     inside: int = 0  # values that are not at an end of the range, where any scaling would look right
     kinds: Counter[str] = field(default_factory=Counter)
     kernels: Counter[str] = field(default_factory=Counter)
-    chains: int = 0  # of operators that ran in turns: of these the last result is compared
+    chains: int = 0  # of operators that were fused: of these the last result is compared
     wrong: list[str] = field(default_factory=list)
 
 
