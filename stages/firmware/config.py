@@ -38,8 +38,8 @@ class FirmwareConfig(Config):
     # overlap: a layer's output is written over its input as far as its kernel has read that; classic: it never is.
     # Overlap costs no cycle, only offsets differ.
     runtime: Literal["classic", "overlap"] = "overlap"
-    # rows: with overlap, layers run in turns, a few rows each, where the arena is smaller for it; none: never, so that
-    # every layer's output can be seen (`pipeline diff`).
+    # rows: with overlap, row-wise (depth-first) fusion of layers where the arena is smaller for it; none: never, so
+    # that every layer's output can be seen (`pipeline diff`).
     fusion: Literal["rows", "none"] = "rows"
     # weights: what is left of the tightly coupled memory holds copies of weights, which then cost no line fills.
     spare_ram: Literal["weights", "free"] = "weights"

@@ -1,4 +1,4 @@
-"""The front end's settings and tables, from the record of the data set and the grid of the network's input.
+"""The front end's settings and tables, from the record of the data set and the quantisation of the network's input.
 
 The definition is that of data/sounds/mfcc.py: periodic Hann window, power spectrum, triangular filters of height 1 on
 the HTK mel scale (m = 2595 log10(1 + f / 700)), natural logarithm of mel + 1e-6, orthonormal DCT-II. Everything linear

@@ -1,4 +1,4 @@
-"""Which ops of a network run as chains (stages/graph/memory/fusion.py): those that make its arena smaller.
+"""Which ops of a network are fused to chains (stages/graph/memory/fusion.py): those that make its arena smaller.
 
 The resource model names the chains without which the peak cannot be as low as it can be. They are taken only if the
 arena as it is really laid out shrinks by a 64th or more: a chain costs some cycles. Then each chain's bands grow as far
@@ -14,7 +14,7 @@ from stages.firmware.fast.calls import fast_call
 from stages.firmware.fast.dot import Weights
 from stages.firmware.kernels.access_order import distances
 from stages.firmware.kernels.calls import KernelCall
-from stages.firmware.kernels.fused import REFILLED, can_take_turns, fused_call
+from stages.firmware.kernels.fused import REFILLED, can_be_fused, fused_call
 from stages.firmware.kernels.portable import kernel_call
 from stages.graph.graph import Graph
 from stages.graph.memory.arena_layout import ArenaLayout, arena_layout, arena_places, live_bytes
@@ -26,7 +26,7 @@ _WORTH = 64  # a part of the arena: less is not worth a cycle
 
 @dataclass(frozen=True)
 class Plan:
-    """A network as it runs: some of its ops are chains of several."""
+    """A network as it runs: some of its ops are fused chains of several."""
 
     graph: Graph
     calls: tuple[KernelCall, ...]
@@ -42,7 +42,7 @@ def plan_of(graph: Graph, calls: Sequence[KernelCall], weights: Weights | None, 
 def best_plan(graph: Graph, calls: Sequence[KernelCall], weights: Weights | None) -> Plan:
     """The one with the smallest arena."""
     plain = plan_of(graph, calls, weights, ())
-    may = {number for number, call in enumerate(calls) if can_take_turns(graph, number, call)}
+    may = {number for number, call in enumerate(calls) if can_be_fused(graph, number, call)}
     chains = OverlapProblem(graph, may).chains(range(len(graph.ops)))
     if not chains:
         return plain

@@ -13,7 +13,7 @@ from pipeline.errors import StageError
 from stages.firmware.config import FrontEndKind
 from stages.firmware.fast.calls import fast_call
 from stages.firmware.fast.dot import Weights
-from stages.firmware.fused_model import best_plan, plan_of
+from stages.firmware.fused_model import Plan, best_plan, plan_of
 from stages.firmware.kernels.c_text import c_comment
 from stages.firmware.kernels.calls import KernelCall
 from stages.firmware.kernels.portable import kernel_call
@@ -33,7 +33,7 @@ _NAME_CHARACTERS = 60  # TensorFlow joins the names of all that it fused
 class CompiledModel:
     """What the firmware needs to know about a network, before any C is written."""
 
-    graph: Graph  # as it runs: a chain of ops is one of them
+    graph: Graph  # as it runs: a fused chain is one op
     layout: ArenaLayout
     calls: tuple[KernelCall, ...]
     network: Graph  # as it was given
@@ -85,15 +85,15 @@ class CompiledModel:
 
 def compile_model(
     graph: Graph,
-    layout: ArenaLayout | None = None,
+    *,
     weights: Weights | None = None,
     runtime: Runtime = "classic",
     chains: Sequence[Chain] | None = None,
 ) -> CompiledModel:
-    """Choose a kernel for every op and, without a `layout`, lay out the arena; refuses what the firmware cannot run.
+    """Choose a kernel for every op and lay out the arena; refuses what the firmware cannot run.
 
     Without `weights` the kernels are portable C; with 'fast' or 'small' the Cortex-M7's where they can be. `chains`:
-    the ops that run in turns with overlap; without it, those for which the arena is smallest.
+    the ops that are fused row-wise with overlap; without it, those for which the arena is smallest.
     """
     for role, tensors in (("input", graph.inputs), ("output", graph.outputs)):
         kinds = [graph.tensors[index].dtype for index in tensors]
@@ -102,21 +102,16 @@ def compile_model(
     calls = [kernel_call(graph, index) for index in range(len(graph.ops))]
     if weights is not None:
         calls = [fast_call(graph, op, f"op_{i}", weights) or calls[i] for i, op in enumerate(graph.ops)]
-    if layout is None and runtime == "overlap":
+    if runtime == "classic":
+        plan = Plan(graph, tuple(calls), arena_layout(graph))
+    else:
         plan = best_plan(graph, calls, weights) if chains is None else plan_of(graph, calls, weights, chains)
-        return CompiledModel(graph=plan.graph, layout=plan.layout, calls=plan.calls, network=graph, runtime=runtime)
-    layout = layout or arena_layout(graph)
-    return CompiledModel(graph=graph, layout=layout, calls=tuple(calls), network=graph, runtime=runtime)
+    return CompiledModel(graph=plan.graph, layout=plan.layout, calls=plan.calls, network=graph, runtime=runtime)
 
 
-def model_header(
-    model: CompiledModel,
-    name: str,
-    front_end: FrontEndKind = "none",
-    placement: Placement | None = None,
-) -> str:
+def model_header(model: CompiledModel, name: str, front_end: FrontEndKind, placement: Placement) -> str:
     """model.h"""
-    spill = placement.spill if placement else None
+    spill = placement.spill
     arena_bytes = spill.first_bytes + spill.second_bytes if spill else model.layout.arena_bytes
     grid = model.output.quantisation
     assert grid
@@ -230,7 +225,7 @@ def _constants(model: CompiledModel, placement: Placement, index: int) -> str:
 
 
 def op_title(model: CompiledModel, index: int) -> str:
-    """What an operator is: number, kind, name, shapes and grids."""
+    """What an operator is: number, kind, name, shapes, scales and zero points."""
     op = model.graph.ops[index]
     shapes = [_describe(model.graph.tensors[i]) for i in (*model.graph.activations_of(op), op.outputs[0])]
     return f"{index} {op.kind} {op.name[:_NAME_CHARACTERS]}: {' + '.join(shapes[:-1])} -> {shapes[-1]}"

@@ -12,9 +12,7 @@ from pathlib import Path
 
 from boards import load_board
 from pipeline.stage import read_json, stage, write_json
-from stages.firmware.config import FirmwareConfig, FrontEndKind, StreamConfig
-
-__all__ = ["Firmware", "FirmwareConfig", "FrontEndKind", "StreamConfig", "run"]
+from stages.firmware.config import FirmwareConfig
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,1 +1,1 @@
-"""An image on a board or twin -> samples, layers, outputs, power: raw figures and checks."""
+"""A flashed board or its twin -> what was seen: latency, cycles, energy, accuracy, outputs equal to the golden ones."""

@@ -43,7 +43,7 @@ class DeviceAccuracy:
 
 @dataclass(frozen=True, eq=False)
 class TestInputs:
-    """Some of the test split, on the grid of the network's input."""
+    """Some of the test split, quantised as the network's input."""
 
     __test__ = False  # not a test case, whatever pytest thinks of the name
 
@@ -69,7 +69,7 @@ def choose_inputs(features: Path, graph: Graph, count: int) -> TestInputs:
 def quantised(features: np.ndarray, graph: Graph) -> np.ndarray:
     """Float features as the network's int8 input; in single precision, as the export step rounds them."""
     source = graph.tensors[graph.inputs[0]]
-    if features.dtype == np.int8:  # brought along: on the grid already
+    if features.dtype == np.int8:  # brought along: quantised already
         return features.reshape(-1, *source.shape[1:])
     assert source.quantisation is not None
     scale, zero_point = np.float32(source.quantisation.scale[0]), source.quantisation.zero_point[0]

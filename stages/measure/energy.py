@@ -23,7 +23,8 @@ from hil.instruments.simulated.twin_supply import IDLE_SHARE_ASSUMED, TwinPower,
 from hil.link.device_link import DeviceLink
 from hil.virtual.profiler import OpProfile
 from pipeline.errors import StageError
-from stages.measure.session import OpenLink, Seen
+from stages.measure.seen import Seen
+from stages.measure.session import OpenLink
 
 _REPLY_S = 10.0  # for what the device says around a window, at 9600 baud
 Wanted = Literal["auto", "required", "off"]

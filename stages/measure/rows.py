@@ -6,7 +6,7 @@ import csv
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from boards import Board
 from hil.virtual.profiler import OpProfile
@@ -14,11 +14,7 @@ from pipeline.stage import Target
 from stages.graph.graph import Graph
 from stages.graph.memory.resources import op_macs
 from stages.measure.energy import EnergyResult, energy_record, window_energies_mj
-from stages.measure.session import FrontEndSeen, Seen
-
-if TYPE_CHECKING:  # they bring torch along
-    from stages.measure.audio.listening import StreamSeen
-    from stages.measure.audio.session import AudioSeen
+from stages.measure.seen import AudioSeen, FrontEndSeen, Seen, StreamSeen
 
 SAMPLE_COLUMNS = (
     *("experiment", "board", "source", "clock_hz", "runtime", "n"),
@@ -38,7 +34,7 @@ class FrontEndFigures:
     settings: Mapping[str, Any]  # as in footprint.json
     seen: FrontEndSeen
     stream: StreamSeen | None
-    profile: OpProfile | None
+    profile: Sequence[OpProfile] | None  # of one
 
 
 def audio_figures(
@@ -47,17 +43,17 @@ def audio_figures(
     """The front end, and what is left of the profile for the ops."""
     if settings is None or audio is None:
         return None, profile
-    own, ops = (None, None) if profile is None else (profile[0], profile[1:])
+    own, ops = (None, None) if profile is None else (profile[:1], profile[1:])
     return FrontEndFigures(settings, audio.front_end, audio.stream, own), ops
 
 
 def write_samples(path: Path, experiment: str, target: Target, seen: Seen, energy: EnergyResult) -> Path:
     """One row per timed inference; its energy is that of the window with the same number."""
     n = len(seen.samples)
-    common = [experiment, target.board, target.source, seen.clock_hz, RUNTIME, n]
+    common = {"experiment": experiment, **asdict(target), "clock_hz": seen.clock_hz, "runtime": RUNTIME, "n": n}
     measured, simulated = (window_energies_mj(energy, source, n) for source in ("measured", "simulated"))
     rows = [
-        [*common, run, sample.instructions, sample.cycles, sample.latency_ms, measured[run], simulated[run]]
+        {**common, "run": run, **asdict(sample), "energy_mj": measured[run], "energy_mj_simulated": simulated[run]}
         for run, sample in enumerate(seen.samples)
     ]
     return _write(path, SAMPLE_COLUMNS, rows)
@@ -73,46 +69,45 @@ def write_layers(
 ) -> Path:
     """One row per op, in the order of execution; `kernels` is what the firmware step chose for each.
 
-    Ops that run in turns are one row, with the MACs of all of them. A front end comes first, with index -1; it has
+    A fused chain is one row, with the MACs of all of them. A front end comes first, with index -1; it has
     neither MACs nor a part of the arena.
     """
-    rows: list[list[object]] = [] if front_end is None else [_front_end_row(front_end, seen.counts_instructions)]
+    rows: list[dict[str, object]] = []
+    if front_end is not None:
+        counts = _counts(front_end.seen.ticks, seen, front_end.profile)
+        rows.append({"index": -1, "op": "MFCC", "name": "front_end", "kernel": "mfcc_clip", **counts})
     for index, (chosen, ticks) in enumerate(zip(kernels, seen.op_ticks, strict=True)):
-        macs = sum(op_macs(graph, graph.ops[number]) for number in chosen["ops"])
         rows.append(
-            [
-                *(index, chosen["kind"], chosen["name"], chosen["kernel"], macs),
-                ticks if seen.counts_instructions else None,
-                None if profile is None else profile[index].cycles_modelled,
-                None if profile is None else profile[index].cycles_zero_wait,
-                None if seen.counts_instructions else ticks,
-                chosen["arena_live_bytes"],
-            ]
+            {
+                **{"index": index, "op": chosen["kind"], "name": chosen["name"], "kernel": chosen["kernel"]},
+                "macs": sum(op_macs(graph, graph.ops[number]) for number in chosen["ops"]),
+                **_counts(ticks, seen, None if profile is None else profile[index : index + 1]),
+                "arena_live_bytes": chosen["arena_live_bytes"],
+            }
         )
     return _write(path, LAYER_COLUMNS, rows)
 
 
-def _front_end_row(figures: FrontEndFigures, counts_instructions: bool) -> list[object]:
-    profile = figures.profile
-    return [
-        *(-1, "MFCC", "front_end", "mfcc_clip", None),
-        figures.seen.ticks if counts_instructions else None,
-        None if profile is None else profile.cycles_modelled,
-        None if profile is None else profile.cycles_zero_wait,
-        None if counts_instructions else figures.seen.ticks,
-        None,
-    ]
-
-
-def front_end_record(figures: FrontEndFigures, board: Board, counts_instructions: bool) -> dict[str, Any]:
-    """The front end on its own; the network's figures do not contain it."""
-    seen, profile = figures.seen, figures.profile
+def _counts(ticks: int, seen: Seen, profile: Sequence[OpProfile] | None) -> dict[str, int | None]:
+    """What the device counted, on the twin instructions and on a board cycles, and what the twin's model says."""
     return {
-        "instructions": seen.ticks if counts_instructions else None,
-        "cycles": None if counts_instructions else seen.ticks,
-        "cycles_modelled": None if profile is None else profile.cycles_modelled,
-        "cycles_zero_wait": None if profile is None else profile.cycles_zero_wait,
-        "latency_ms_modelled": None if profile is None else profile.cycles_modelled / board.clock_hz * 1e3,
+        "instructions": ticks if seen.counts_instructions else None,
+        "cycles": None if seen.counts_instructions else ticks,
+        "cycles_modelled": None if profile is None else sum(op.cycles_modelled for op in profile),
+        "cycles_zero_wait": None if profile is None else sum(op.cycles_zero_wait for op in profile),
+    }
+
+
+def _with_latency(counts: Mapping[str, int | None], board: Board) -> dict[str, Any]:
+    cycles = counts["cycles_modelled"]
+    return {**counts, "latency_ms_modelled": None if cycles is None else cycles / board.clock_hz * 1e3}
+
+
+def _front_end_record(figures: FrontEndFigures, board: Board, device: Seen) -> dict[str, Any]:
+    """The front end on its own; the network's figures do not contain it."""
+    seen = figures.seen
+    return {
+        **_with_latency(_counts(seen.ticks, device, figures.profile), board),
         "features": seen.values,
         "features_equal": seen.equal,
         "features_within_one": seen.within_one,
@@ -126,7 +121,7 @@ def _stream_record(
     settings, busy = figures.settings, None
     if network_cycles is not None and figures.profile is not None:
         hops = settings["stream"]["run_hops"]
-        cycles = network_cycles + hops * figures.profile.cycles_modelled / settings["frames"]
+        cycles = network_cycles + hops * figures.profile[0].cycles_modelled / settings["frames"]
         busy = cycles / (hops * settings["hop_samples"] / settings["sample_rate_hz"] * board.clock_hz)
     return {**asdict(stream), "busy_share_modelled": busy}
 
@@ -140,7 +135,8 @@ def device_record(
     energy: EnergyResult,
 ) -> dict[str, Any]:
     """The device as a whole; counts and cycles are the network's. None for what this source cannot tell."""
-    cycles = None if profile is None else sum(op.cycles_modelled for op in profile)
+    counts = _counts(sum(seen.op_ticks), seen, profile)
+    cycles = counts["cycles_modelled"]
     return {
         "board": target.board,
         "source": target.source,
@@ -151,22 +147,18 @@ def device_record(
         "stack_bytes": seen.memory.stack_bytes,
         "arena_bytes": seen.memory.arena_bytes,
         "golden_outputs_equal": len(seen.outputs),
-        "instructions": sum(seen.op_ticks) if seen.counts_instructions else None,
-        "cycles": None if seen.counts_instructions else sum(seen.op_ticks),
-        "cycles_modelled": cycles,
-        "cycles_zero_wait": None if profile is None else sum(op.cycles_zero_wait for op in profile),
-        "latency_ms_modelled": None if cycles is None else cycles / board.clock_hz * 1e3,
+        **_with_latency(counts, board),
         "power_w_modelled": board.power_active_w,
         "energy": energy_record(energy),
         "qemu_version": seen.qemu_version,
-        "front_end": front_end and front_end_record(front_end, board, seen.counts_instructions),
+        "front_end": front_end and _front_end_record(front_end, board, seen),
         "stream": front_end and front_end.stream and _stream_record(front_end, front_end.stream, cycles, board),
     }
 
 
-def _write(path: Path, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Path:
+def _write(path: Path, columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> Path:
     with path.open("w", newline="") as stream:
-        writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(columns)
+        writer = csv.DictWriter(stream, columns, lineterminator="\n")
+        writer.writeheader()
         writer.writerows(rows)
     return path

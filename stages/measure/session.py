@@ -19,48 +19,11 @@ from boards import Board
 from hil.bench.discovery import AttachedBoard, find_board
 from hil.bench.locks import board_lock
 from hil.link.device_link import ENERGY_BAUD, DeviceLink, Limits
-from hil.link.replies import MemoryUse
 from hil.virtual.twin import Twin, qemu_version
 from pipeline.errors import StageError
 from pipeline.stage import Progress, Source, Target
 from stages.measure.golden import Golden, check_output
-
-
-@dataclass(frozen=True)
-class Sample:
-    """One timed inference; None is what this source cannot tell."""
-
-    instructions: int | None
-    cycles: int | None
-    latency_ms: float | None
-
-
-@dataclass(frozen=True, eq=False)
-class Seen:
-    """Everything the device told."""
-
-    samples: tuple[Sample, ...]
-    op_ticks: tuple[int, ...]  # instructions on the twin, cycles on a board
-    outputs: np.ndarray
-    memory: MemoryUse
-    clock_hz: int
-    build_id: str
-    boot_lines: tuple[str, ...]
-    qemu_version: str | None  # None on a board
-
-    @property
-    def counts_instructions(self) -> bool:
-        return self.qemu_version is not None
-
-
-@dataclass(frozen=True)
-class FrontEndSeen:
-    """One clip through a front end."""
-
-    ticks: int  # instructions on the twin, cycles on a board
-    values: int  # features
-    equal: int  # to the host's
-    within_one: int  # or one step off
+from stages.measure.seen import Sample, Seen
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 The host is the int8 reference of stages/graph, bit-identical to TensorFlow Lite Micro. The device runs one inference
 for each op and tells the CRC-32 of that op's output right after it; of the first one that differs it sends the bytes.
-Ops that run in turns (`firmware.fusion`) are one op on the device: only the output of the last of them exists.
+Ops that are fused row-wise (`firmware.fusion`) are one op on the device: only the output of the last of them exists.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class LayerDifference:
     first_at: tuple[int, ...]
     device_value: int
     host_value: int
-    ops: tuple[int, ...]  # of the network: several, where they run in turns
+    ops: tuple[int, ...]  # of the network: several, where they are fused
 
     def __str__(self) -> str:
         place = ", ".join(map(str, self.first_at))

@@ -52,7 +52,8 @@ from stages.firmware.stage import run as firmware
 from stages.graph.judge.tflm import run_tflm
 from stages.graph.tflite.writer import write_tflite
 from stages.measure.golden import Golden
-from stages.measure.session import BoardAccess, Seen, measure_device, open_link
+from stages.measure.seen import Seen
+from stages.measure.session import BoardAccess, measure_device, open_link
 from tests.stages.measure.conftest import SIDE, small_network
 
 BOARD = "nucleo_f767zi"

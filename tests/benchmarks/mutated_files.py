@@ -238,7 +238,6 @@ def _put_word(content: bytearray, at: int, value: int) -> None:
 def attempt(content: bytes, *, goes_on: bool) -> tuple[str, bool]:
     """'read' or the sentence of the refusal, and whether it was inspected; anything else is an exception."""
     from stages.firmware.model_source import compile_model
-    from stages.graph.memory.arena_layout import arena_layout
     from stages.graph.tflite import planned_file
     from stages.graph.tflite.reader import read_offline_offsets, read_tflite
     from stages.tools.inspection import inspected
@@ -255,7 +254,7 @@ def attempt(content: bytes, *, goes_on: bool) -> tuple[str, bool]:
         found = inspected(graph)
         timeline(found.best_graph, found.layout, "mutated")
         planned_file.pack(planned_file.unpack(content))
-        compile_model(found.graph, arena_layout(found.graph))
+        compile_model(found.graph)
     except StageError as error:
         assert "\n" not in str(error), str(error)
     return "read", True

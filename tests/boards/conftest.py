@@ -20,7 +20,6 @@ from stages.firmware.placement import Placement
 from stages.firmware.stage import Firmware, FirmwareConfig
 from stages.firmware.stage import run as firmware
 from stages.graph.graph import Graph
-from stages.graph.memory.arena_layout import arena_layout
 from stages.graph.tflite.writer import write_tflite
 from tests.stages.firmware.front_ends import Task, make_task, stream_front_end
 from tests.stages.graph.int8_graphs import residual_network
@@ -43,7 +42,7 @@ def network() -> Graph:
 def build_host_firmware(network: Graph, folder: Path, front_end: FrontEnd | None = None) -> Path:
     """The portable firmware as a program on stdin and stdout; an out-of-bounds access ends it with an error."""
     placement = Placement(region="dtcm", macro="PLACE_FAST")
-    write_sources(compile_model(network, arena_layout(network)), "kws01", placement, folder, front_end)
+    write_sources(compile_model(network), "kws01", placement, folder, front_end)
     (folder / "build_id.h").write_text(f'#define BUILD_ID "{BUILD_ID}"\n')
     program = folder / "firmware"
     host_board = Path(__file__).with_name("host_board.c")

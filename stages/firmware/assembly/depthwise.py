@@ -16,12 +16,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
-from stages.firmware.assembly.dot import function_start, scaled_and_limited
+from stages.firmware.assembly.dot import scaled_and_limited
 from stages.firmware.assembly.instructions import (
     Instruction,
     add,
     add_constant,
     compare,
+    function_text,
+    limits_suffix,
+    lines_of,
     load,
     multiply,
     shift_left,
@@ -53,7 +56,7 @@ class DepthwiseShape:
 
     @property
     def name(self) -> str:
-        limits = "" if (self.lowest, self.highest) == (-128, 127) else f"_{self.lowest + 128}_{self.highest + 128}"
+        limits = limits_suffix((self.lowest, self.highest))
         unshifted = "_unshifted" if self.some_unshifted else ""
         shape = f"{self.height}x{self.width}_{self.rows}x{self.columns}_{self.stride}_{self.step}"
         return f"depthwise_{shape}{limits}{unshifted}"
@@ -102,19 +105,17 @@ def depthwise_function(shape: DepthwiseShape) -> str:
     """void name(const int32_t *const *lines, int8_t *y, const struct fast_depthwise_walk *walk)"""
     best = _loop(shape)
     assert best is not None, f"{shape}: too few registers; ask `is_possible` first"
-    body = [f"@ {shape.height}x{shape.width} depthwise, {shape.rows}x{shape.columns} outputs, every channel"]
-    body += function_start(shape.name)
     lines = _lines(shape)
-    body += [f"    sub sp, #{_FRAME_BYTES}", "    ldmia r2, {r3-r11}", "    stmia sp, {r3-r11}"]
+    body = [f"    sub sp, #{_FRAME_BYTES}", "    ldmia r2, {r3-r11}", "    stmia sp, {r3-r11}"]
     body += [f"    ldr {line}, [r0, #{4 * number}]" for number, line in enumerate(lines)]
     body += [f"    ldr r0, [sp, #{_RECORDS}]", "    .p2align 3", "1:"]
-    body += [f"    {one}" for one in best.code]
+    body += lines_of(best.code)
     body += ["    bne.w 1b", f"    ldr r12, [sp, #{_NEXT_COLUMN}]", f"    ldr lr, [sp, #{_NEXT_OUTPUT}]"]
     body += [f"    ldr r0, [sp, #{_RECORDS}]", *(f"    add {line}, r12" for line in lines), "    add r1, lr"]
     body += [f"    ldr r12, [sp, #{_COUNT}]", "    subs r12, #1", f"    str r12, [sp, #{_COUNT}]", "    bne.w 1b"]
     body += [f"    add sp, #{_FRAME_BYTES}", "    pop {r4-r11, pc}"]
-    body += [f"    .size {shape.name}, . - {shape.name}", ""]
-    return "\n".join(body) + "\n"
+    title = f"{shape.height}x{shape.width} depthwise, {shape.rows}x{shape.columns} outputs, every channel"
+    return function_text(title, shape.name, body)
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,10 @@ from stages.firmware.assembly.instructions import (
     allocated,
     and_sign,
     count_down,
-    limit,
+    function_text,
+    limited,
+    limits_suffix,
+    lines_of,
     load,
     load_byte,
     load_many,
@@ -47,6 +50,7 @@ _SCALING_WORDS = 4  # with unshifted channels: multiplier, addend, right shift, 
 _MOST_UNROLLED_PAIRS = 80  # 4.5 KB of code; the instruction cache has 16 KB
 _LARGEST_OFFSET = 4095 - 8
 ACCUMULATORS = ("r4", "r5", "r6", "r7", "r8", "r9", "r10", "r11")
+PIXELS, WEIGHTS = ("r2", "r3"), ("r12", "lr")  # of two pixels, and of two channels at a time
 
 
 @dataclass(frozen=True)
@@ -85,7 +89,7 @@ class DotShape:
 
     @property
     def name(self) -> str:
-        limits = "" if (self.lowest, self.highest) == (-128, 127) else f"_{self.lowest + 128}_{self.highest + 128}"
+        limits = limits_suffix((self.lowest, self.highest))
         sizes = f"_{self.lines}_{self.pairs}_{self.pitch_bytes}_{self.pixel_bytes}"
         kind = "dot_loop" if self.looped else "dot" if self.weight_bytes == 2 else "dot8"
         shape = f"{kind}_{self.pixels}x{CHANNELS}{'' if self.looped else sizes}"
@@ -104,9 +108,7 @@ def dot_function(shape: DotShape) -> str:
     parts = 1 if unroll_lines else -(-shape.pairs // _MOST_UNROLLED_PAIRS)
     part_pairs = shape.pairs // parts // 2 * 2 if parts > 1 else shape.pairs
     rest_pairs = shape.pairs - parts * part_pairs
-    body = [f"@ {shape.pixels} pixel(s) x {CHANNELS} channels, {shape.lines} line(s) of {shape.pairs} pairs of taps"]
-    body += function_start(shape.name)
-    body += [
+    body = [
         f"    sub sp, #{_FRAME.bytes_}",
         "    strd r0, r1, [sp]",
         "    ldrd r3, r4, [r3]",  # outputs and 2 * zero point + 1
@@ -115,52 +117,35 @@ def dot_function(shape: DotShape) -> str:
         "    .p2align 3",
         "1:",
     ]
-    body += _lines(scheduled(start_of_pixels(shape, _FRAME)))
+    body += lines_of(scheduled(start_of_pixels(shape, _FRAME)))
     if unroll_lines:
         taps = [(line * shape.pitch_bytes, shape.pairs) for line in range(shape.lines)]
-        body += _lines(_products(shape, taps))
+        body += lines_of(_products(shape, taps))
     else:
         body += _counter(_LINES, shape.lines) if shape.lines > 1 else []
         body += ["2:"] if shape.lines > 1 else []
         body += _counter(_PARTS, parts) if parts > 1 else []
         body += ["3:"] if parts > 1 else []
-        body += _lines(_products(shape, [(0, part_pairs)]))
-        body += _lines(
+        body += lines_of(_products(shape, [(0, part_pairs)]))
+        body += lines_of(
             [*add_constant("r0", "r0", 4 * part_pairs), *add_constant("r1", "r1", _block_bytes(shape, part_pairs))]
         )
         body += _repeat(_PARTS, "3b") if parts > 1 else []
         if rest_pairs:
-            body += _lines(_products(shape, [(0, rest_pairs)]))
-            body += _lines(add_constant("r1", "r1", _block_bytes(shape, rest_pairs)))
+            body += lines_of(_products(shape, [(0, rest_pairs)]))
+            body += lines_of(add_constant("r1", "r1", _block_bytes(shape, rest_pairs)))
         if shape.lines > 1:
-            body += _lines(add_constant("r0", "r0", shape.pitch_bytes - 4 * parts * part_pairs))
+            body += lines_of(add_constant("r0", "r0", shape.pitch_bytes - 4 * parts * part_pairs))
             body += _repeat(_LINES, "2b")
-    body += _lines(end_of_pixels(shape, _FRAME))
+    body += lines_of(end_of_pixels(shape, _FRAME))
     body += ["    bne.w 1b", f"    add sp, #{_FRAME.bytes_}", "    pop {r4-r11, pc}"]
-    body += [f"    .size {shape.name}, . - {shape.name}", ""]
-    return "\n".join(body) + "\n"
+    title = f"{shape.pixels} pixel(s) x {CHANNELS} channels, {shape.lines} line(s) of {shape.pairs} pairs of taps"
+    return function_text(title, shape.name, body)
 
 
 def _block_bytes(shape: DotShape, pairs: int) -> int:
     """Of the weights for so many pairs of taps of a line; int8 weights take a word for each two pairs begun."""
     return 4 * CHANNELS * (pairs if shape.weight_bytes == 2 else -(-pairs // 2))
-
-
-def _lines(code: list[Instruction]) -> list[str]:
-    return [f"    {one}" for one in code]
-
-
-def function_start(name: str) -> list[str]:
-    """Up to the saved registers."""
-    return [
-        f'    .section .text.{name}, "ax", %progbits',
-        "    .p2align 3",
-        f"    .global {name}",
-        "    .thumb_func",
-        f"    .type {name}, %function",
-        f"{name}:",
-        "    push {r4-r11, lr}",
-    ]
 
 
 def _counter(slot: int, count: int) -> list[str]:
@@ -214,7 +199,7 @@ class _Base:
 def _two_pixels(words: list[int], pixel_bytes: int) -> list[Instruction]:
     """Eight products in eight cycles; each load stands two cycles before its first use."""
     x, w = _Base("r0"), _Base("r1")
-    (a, b), (u, v) = ("r2", "r3"), ("r12", "lr")
+    (a, b), (u, v) = PIXELS, WEIGHTS
     near, far = ACCUMULATORS[:CHANNELS], ACCUMULATORS[CHANNELS:]
     code = [*x.load(a, words[0]), *w.load(u, 0), *x.load(b, words[0] + pixel_bytes)]
 
@@ -283,35 +268,36 @@ def _two_pixels_int8(halves: list[tuple[int, int, int]], pixel_bytes: int) -> li
     `halves`: where the pixel's pair and the first channel's weights lie, and by how many bits to rotate these.
     """
     x, w = _Base("r0"), _Base("r1")
-    (a, b), (f, g) = ("r2", "r3"), ("r12", "lr")
-    near, far = ACCUMULATORS[:CHANNELS], ACCUMULATORS[CHANNELS:]
+    (a, b), (f, g) = PIXELS, WEIGHTS
     code = [*x.load(a, halves[0][0]), *w.load(f, halves[0][1]), *x.load(b, halves[0][0] + pixel_bytes)]
-
-    def product(pixel: str, weight: str, accumulator: str) -> None:
-        code.append(multiply("smlad", accumulator, pixel, weight, accumulator))
-
     for index, (_, at, turn) in enumerate(halves):
-        following = halves[index + 1 : index + 2]
-        code += [widen(f, f, turn), *w.load(g, at + 4)]
-        code.append(widen(g, g, turn))
-        product(a, f, near[0])
-        product(b, f, far[0])
-        code += [*w.load(f, at + 8), widen(f, f, turn)]
-        product(a, g, near[1])
-        product(b, g, far[1])
-        code += [*w.load(g, at + 12), widen(g, g, turn)]
-        product(a, f, near[2])
-        product(a, g, near[3])
-        for offset, _, _ in following:
-            code += x.load(a, offset)
-        product(b, g, far[3])
-        for _, start, _ in following:
-            code += w.load(g, start)
-        product(b, f, far[2])
-        for offset, _, _ in following:
-            code += x.load(b, offset + pixel_bytes)
+        weights = [[*w.load(register, at + 4 * n)] for n, register in enumerate((g, f, g), start=1)]
+        following: list[list[Instruction]] = [[], [], []]
+        for offset, start, _ in halves[index + 1 : index + 2]:
+            following = [[*x.load(a, offset)], [*w.load(g, start)], [*x.load(b, offset + pixel_bytes)]]
+        code += eight_products((f, g), turn, weights, following)
         f, g = g, f
     return [*code, *x.back(), *w.back()]
+
+
+def eight_products(
+    registers: tuple[str, str], turn: int, weights: list[list[Instruction]], following: list[list[Instruction]]
+) -> list[Instruction]:
+    """A pair of taps of two pixels and four channels; the first channel's weights are in the first of `registers`.
+
+    `weights` loads those of the other channels; `following` what the next pair begins with: the first pixel, weights
+    into the second of `registers`, the second pixel.
+    """
+    (a, b), (f, g) = PIXELS, registers
+    near, far = ACCUMULATORS[:CHANNELS], ACCUMULATORS[CHANNELS:]
+
+    def product(pixel: str, weight: str, accumulator: str) -> Instruction:
+        return multiply("smlad", accumulator, pixel, weight, accumulator)
+
+    code = [widen(f, f, turn), *weights[0], widen(g, g, turn), product(a, f, near[0]), product(b, f, far[0])]
+    code += [*weights[1], widen(f, f, turn), product(a, g, near[1]), product(b, g, far[1])]
+    code += [*weights[2], widen(g, g, turn), product(a, f, near[2]), product(a, g, near[3])]
+    return [*code, *following[0], product(b, g, far[3]), *following[1], product(b, f, far[2]), *following[2]]
 
 
 def _one_pixel_int8(halves: list[tuple[int, int, int]], _pixel_bytes: int) -> list[Instruction]:
@@ -349,8 +335,7 @@ def scaled_and_limited(
     code = [multiply("smmlar", into, total, multiplier, addend)]
     code += [and_sign(total, mask, total), add(into, into, total)] if mask else [add_sign(into, into, total)]
     code += [shift_right(into, into, shift), saturate(into, into, 0 if mask else 1)]
-    code += [limit(into, limits[0], "lt")] if limits[0] > -128 else []
-    return code + ([limit(into, limits[1], "gt")] if limits[1] < 127 else [])
+    return code + limited(into, limits)
 
 
 def _scaling(shape: DotShape, channel: int) -> tuple[list[Instruction], tuple[str, str, str, str]]:

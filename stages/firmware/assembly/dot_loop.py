@@ -12,16 +12,20 @@ from functools import cache
 from stages.firmware.assembly.dot import (
     ACCUMULATORS,
     CHANNELS,
+    PIXELS,
+    WEIGHTS,
     DotShape,
     Frame,
+    eight_products,
     end_of_pixels,
-    function_start,
     start_of_pixels,
 )
 from stages.firmware.assembly.instructions import (
     Instruction,
     add_constant,
     compare,
+    function_text,
+    lines_of,
     load,
     load_advancing,
     multiply,
@@ -43,51 +47,32 @@ def round_taps(pixels: int) -> int:
 @cache
 def dot_loop_function(shape: DotShape) -> str:
     """void name(const struct small_dot_walk *walk)"""
-    body = [f"@ {shape.pixels} pixel(s) x {CHANNELS} channels, any number of taps"]
-    body += function_start(shape.name)
-    body += [f"    sub sp, #{_FRAME.bytes_}", "    ldmia r0, {r1-r8}", "    stmia sp, {r1-r8}", "    .p2align 3", "1:"]
-    body += _text(scheduled(start_of_pixels(shape, _FRAME)))
+    body = [f"    sub sp, #{_FRAME.bytes_}", "    ldmia r0, {r1-r8}", "    stmia sp, {r1-r8}", "    .p2align 3", "1:"]
+    body += lines_of(scheduled(start_of_pixels(shape, _FRAME)))
     body += [f"    ldr r2, [sp, #{_GROUP}]", "    add r2, r0", f"    str r2, [sp, #{_END}]"]
     body += _two_pixels() if shape.pixels == 2 else _one_pixel()
     body += ["    bne.w 3b"]
-    body += _text(end_of_pixels(shape, _FRAME))
+    body += lines_of(end_of_pixels(shape, _FRAME))
     body += ["    bne.w 1b", f"    add sp, #{_FRAME.bytes_}", "    pop {r4-r11, pc}"]
-    body += [f"    .size {shape.name}, . - {shape.name}", ""]
-    return "\n".join(body) + "\n"
-
-
-def _text(code: list[Instruction]) -> list[str]:
-    return [f"    {one}" for one in code]
+    return function_text(f"{shape.pixels} pixel(s) x {CHANNELS} channels, any number of taps", shape.name, body)
 
 
 def _two_pixels() -> list[str]:
     """As in dot.py, eight products in nine cycles; what a round begins with is loaded at the end of the one before."""
-    (a, b), (f, g) = ("r2", "r3"), ("r12", "lr")
-    near, far = ACCUMULATORS[:CHANNELS], ACCUMULATORS[CHANNELS:]
+    (a, b), (f, g) = PIXELS, WEIGHTS
     pair_bytes, apart = 8, 4
     ahead = [load(a, "r0"), load(f, "r1"), load(b, "r0", apart)]
-    code: list[Instruction] = []
+    second = [[load(a, "r0", pair_bytes)], [load(g, "r1")], [load(b, "r0", apart + pair_bytes)]]
+    code = eight_products((f, g), 0, _channels(f, g), second)
+    next_round = [[load_advancing(a, "r0", 2 * pair_bytes)], [load_advancing(f, "r1", 4 * CHANNELS)]]
+    code += eight_products((g, f), 8, _channels(g, f), [*next_round, [load(b, "r0", apart)]])
+    code += [load(g, "sp", _END), compare("r0", g)]
+    return [*lines_of(ahead), "    .p2align 3", "3:", *lines_of(code)]
 
-    def product(pixel: str, weight: str, accumulator: str) -> None:
-        code.append(multiply("smlad", accumulator, pixel, weight, accumulator))
 
-    for turn, is_last in ((0, False), (8, True)):
-        code += [widen(f, f, turn), load(g, "r1", 4), widen(g, g, turn)]
-        product(a, f, near[0])
-        product(b, f, far[0])
-        code += [load(f, "r1", 8), widen(f, f, turn)]
-        product(a, g, near[1])
-        product(b, g, far[1])
-        code += [load(g, "r1", 12), widen(g, g, turn)]
-        product(a, f, near[2])
-        product(a, g, near[3])
-        code.append(load_advancing(a, "r0", 2 * pair_bytes) if is_last else load(a, "r0", pair_bytes))
-        product(b, g, far[3])
-        code.append(load_advancing(g, "r1", 4 * CHANNELS) if is_last else load(g, "r1"))
-        product(b, f, far[2])
-        code.append(load(b, "r0", apart + (0 if is_last else pair_bytes)))
-        f, g = g, f
-    return [*_text(ahead), "    .p2align 3", "3:", *_text(code), *_text([load(g, "sp", _END), compare("r0", g)])]
+def _channels(f: str, g: str) -> list[list[Instruction]]:
+    """Weights of all channels but the first."""
+    return [[load(register, "r1", 4 * channel)] for channel, register in enumerate((g, f, g), start=1)]
 
 
 def _one_pixel() -> list[str]:
@@ -105,4 +90,4 @@ def _one_pixel() -> list[str]:
     code += [load("end", "sp", _END), compare("r0", "end")]
     fit = fitted(code, ["r2", "r3", *ACCUMULATORS[CHANNELS:], "r12", "lr"], {})
     assert fit is not None
-    return ["    .p2align 3", "3:", *_text(list(fit.code))]
+    return ["    .p2align 3", "3:", *lines_of(fit.code)]

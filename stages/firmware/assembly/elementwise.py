@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import cache
 
-from stages.firmware.assembly.dot import function_start
 from stages.firmware.assembly.instructions import (
     Instruction,
     add,
@@ -13,7 +12,10 @@ from stages.firmware.assembly.instructions import (
     add_twice,
     compare,
     count_down,
-    limit,
+    function_text,
+    limited,
+    limits_suffix,
+    lines_of,
     load,
     load_byte,
     load_word_at,
@@ -34,7 +36,7 @@ WIDENED_VALUES = 16  # of a round
 
 
 def add_name(right: int, limits: tuple[int, int]) -> str:
-    return f"add_{right}" + ("" if limits == (-128, 127) else f"_{limits[0] + 128}_{limits[1] + 128}")
+    return f"add_{right}{limits_suffix(limits)}"
 
 
 @cache
@@ -43,22 +45,18 @@ def add_function(right: int, limits: tuple[int, int]) -> str:
 
     `right`: shift of the result, at least 1; `end`: of the first operand, a whole number of rounds away.
     """
-    name = add_name(right, limits)
-    body = [f"@ sums of {ADD_ELEMENTS} pairs, each operand from a table, right shift {right}", *function_start(name)]
     # r1, r2: operands, r3: output, r4, r5: tables, r6: multiplier, r7: addend, r8: end
-    body += ["    ldmia r0, {r4-r7}", "    ldr r8, [sp, #36]", "    .p2align 3", "1:"]
+    body = ["    ldmia r0, {r4-r7}", "    ldr r8, [sp, #36]"]
     code: list[Instruction] = []
     for n in range(ADD_ELEMENTS):
         a, b, total = f"a{n}", f"b{n}", f"t{n}"
         code += [load_byte(a, "r1", n), load_byte(b, "r2", n), load_word_at(a, "r4", a), load_word_at(b, "r5", b)]
         code += [add(a, a, b), multiply("smmlar", total, a, "r6", "r7"), add_sign(total, total, a)]
-        code += [saturate(total, total, right)]
-        code += [limit(total, limits[0], "lt")] if limits[0] > -128 else []
-        code += [limit(total, limits[1], "gt")] if limits[1] < 127 else []
-        code += [store_byte(total, "r3", n)]
+        code += [saturate(total, total, right), *limited(total, limits), store_byte(total, "r3", n)]
     code += [one for register in ("r1", "r2", "r3") for one in add_constant(register, register, ADD_ELEMENTS)]
     body += _loop([*code, compare("r1", "r8")], ["r0", "r9", "r10", "r11", "r12", "lr"])
-    return "\n".join([*body, f"    .size {name}, . - {name}", ""]) + "\n"
+    title = f"sums of {ADD_ELEMENTS} pairs, each operand from a table, right shift {right}"
+    return function_text(title, add_name(right, limits), body)
 
 
 WIDEN_NAME = "widen_by_four"
@@ -70,7 +68,6 @@ def widen_function() -> str:
 
     Of each four values 0 and 2, then 1 and 3, as SXTB16 gives them; the weights that meet them are stored likewise.
     """
-    body = [f"@ {WIDENED_VALUES} int8 to int16 a round", *function_start(WIDEN_NAME), "    .p2align 3", "1:"]
     code: list[Instruction] = []
     for n in range(WIDENED_VALUES // 4):
         four = f"four{n}"
@@ -78,8 +75,8 @@ def widen_function() -> str:
         for half, turn in ((0, 0), (1, 8)):
             code += [widen(f"{four}_{half}", four, turn), store(f"{four}_{half}", "r1", 4 * (2 * n + half))]
     code += [*add_constant("r0", "r0", WIDENED_VALUES), *add_constant("r1", "r1", 2 * WIDENED_VALUES)]
-    body += _loop([*code, count_down("r2")], [*(f"r{n}" for n in range(3, 13)), "lr"])
-    return "\n".join([*body, f"    .size {WIDEN_NAME}, . - {WIDEN_NAME}", ""]) + "\n"
+    loop = _loop([*code, count_down("r2")], [*(f"r{n}" for n in range(3, 13)), "lr"])
+    return function_text(f"{WIDENED_VALUES} int8 to int16 a round", WIDEN_NAME, loop)
 
 
 INTERLEAVE_NAME = "depthwise_interleave"
@@ -91,8 +88,6 @@ def interleave_function() -> str:
 
     The channels of a pixel and of the one below it as words, an int16 of each; they go `pitch_bytes` apart.
     """
-    body = [f"@ two rows as words, {INTERLEAVED_CHANNELS} channels a round", *function_start(INTERLEAVE_NAME)]
-    body += ["    ldr r4, [sp, #36]", "    .p2align 3", "1:"]
     code: list[Instruction] = []
     for n in range(INTERLEAVED_CHANNELS // 4):
         above, below = f"above{n}", f"below{n}"
@@ -106,11 +101,11 @@ def interleave_function() -> str:
         code += [pack_tops(f"w{n}_3", f"{below}_odd", f"{above}_odd"), store_at(f"w{n}_3", "r2", "r3")]
         code += [add_twice("r2", "r2", "r3")]
     code += [*add_constant("r0", "r0", INTERLEAVED_CHANNELS), *add_constant("r1", "r1", INTERLEAVED_CHANNELS)]
-    body += _loop([*code, count_down("r4")], [*(f"r{n}" for n in range(5, 13)), "lr"])
-    return "\n".join([*body, f"    .size {INTERLEAVE_NAME}, . - {INTERLEAVE_NAME}", ""]) + "\n"
+    body = ["    ldr r4, [sp, #36]", *_loop([*code, count_down("r4")], [*(f"r{n}" for n in range(5, 13)), "lr"])]
+    return function_text(f"two rows as words, {INTERLEAVED_CHANNELS} channels a round", INTERLEAVE_NAME, body)
 
 
 def _loop(code: list[Instruction], free: list[str]) -> list[str]:
     fit = fitted(code, free, {})
     assert fit is not None
-    return [*(f"    {one}" for one in fit.code), "    bne.w 1b", "    pop {r4-r11, pc}"]
+    return ["    .p2align 3", "1:", *lines_of(fit.code), "    bne.w 1b", "    pop {r4-r11, pc}"]

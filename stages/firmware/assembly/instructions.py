@@ -6,7 +6,7 @@ A register is a physical name ('r0' ... 'r12', 'lr', 'sp', 'flags') or any other
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -150,7 +150,7 @@ def shift_left(into: str, x: str, by: str) -> Instruction:
     return Instruction("lsl {0}, {1}, {2}", (into, x, by), "alu", (0,), (1, 2))
 
 
-def saturate(into: str, x: str, right_bits: int = 0) -> Instruction:
+def saturate(into: str, x: str, right_bits: int) -> Instruction:
     """x shifted right by a constant, clipped to int8."""
     text = f"ssat {{0}}, #8, {{1}}, asr #{right_bits}" if right_bits else "ssat {0}, #8, {1}"
     return Instruction(text, (into, x), "field", (0,), (1,), early=(1,), latency=2)
@@ -168,6 +168,17 @@ def limit(x: str, bound: int, replace_when: Literal["lt", "gt"]) -> Instruction:
     return Instruction(text, (x, "flags"), "alone", (0, 1), (0,), latency=2)
 
 
+def limited(x: str, limits: tuple[int, int]) -> list[Instruction]:
+    """An int8 kept within the limits of a fused activation."""
+    code = [limit(x, limits[0], "lt")] if limits[0] > -128 else []
+    return code + ([limit(x, limits[1], "gt")] if limits[1] < 127 else [])
+
+
+def limits_suffix(limits: tuple[int, int]) -> str:
+    """Of the name of a function: nothing where all of int8 is left."""
+    return "" if limits == (-128, 127) else f"_{limits[0] + 128}_{limits[1] + 128}"
+
+
 def count_down(x: str) -> Instruction:
     """x = x - 1, and the flags say whether it is 0; nothing may change them before the branch."""
     return Instruction("subs {0}, {0}, #1", (x, "flags"), "alu", (0, 1), (0,))
@@ -175,6 +186,28 @@ def count_down(x: str) -> Instruction:
 
 def compare(x: str, y: str) -> Instruction:
     return Instruction("cmp {0}, {1}", (x, y, "flags"), "alu", (2,), (0, 1))
+
+
+def lines_of(code: Iterable[Instruction]) -> list[str]:
+    """As they stand in a function."""
+    return [f"    {one}" for one in code]
+
+
+def function_text(title: str, name: str, body: Sequence[str]) -> str:
+    """A function with its saved registers; the body returns by restoring them."""
+    lines = [
+        f"@ {title}",
+        f'    .section .text.{name}, "ax", %progbits',
+        "    .p2align 3",
+        f"    .global {name}",
+        "    .thumb_func",
+        f"    .type {name}, %function",
+        f"{name}:",
+        "    push {r4-r11, lr}",
+        *body,
+        f"    .size {name}, . - {name}",
+    ]
+    return "\n".join(lines) + "\n\n"
 
 
 def is_physical(name: str) -> bool:

@@ -1,1 +1,1 @@
-"""An operator -> a call of a Cortex-M7 kernel, where there is one: packed weights, exact scaling, assembly."""
+"""An operator -> a call of a Cortex-M7 kernel, where there is one: packed weights, exact requantisation, assembly."""

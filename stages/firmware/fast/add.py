@@ -14,9 +14,16 @@ from stages.firmware.assembly.elementwise import add_function, add_name
 from stages.firmware.fast.dot import Weights
 from stages.firmware.kernels.c_text import c_array, c_struct
 from stages.firmware.kernels.calls import KernelCall
-from stages.firmware.kernels.elementwise import ADD_HEADROOM_BITS, EVERY_INT8, add_multipliers, elementwise_call
-from stages.firmware.kernels.parameters import output_range, zero_point_of
+from stages.firmware.kernels.elementwise import (
+    ADD_HEADROOM_BITS,
+    EVERY_INT8,
+    add_multipliers,
+    add_operands,
+    elementwise_call,
+)
+from stages.firmware.kernels.parameters import output_range
 from stages.graph.arithmetic.fixed_point import rescale
+from stages.graph.arithmetic.int8_pointwise import zero_point_of
 from stages.graph.graph import ActivationOptions, Graph, Op
 
 _MOST_RIGHT_SHIFT = 22
@@ -48,7 +55,7 @@ def add_call(graph: Graph, op: Op, name: str, stored: Weights) -> KernelCall | N
     declaration = f"fast_add_function {loop};\n"
     if stored == "small":
         constants = declaration + c_struct(
-            "fast_add_filled", name, {"params": params, "operands": _operands(graph, op)}
+            "fast_add_filled", name, {"params": params, "operands": add_operands(graph, op)}
         )
         call = elementwise_call(
             graph, op, name, kernel="fast_add_filled", header="kernels/add.h", constants=constants, scratch=True
@@ -61,14 +68,6 @@ def add_call(graph: Graph, op: Op, name: str, stored: Weights) -> KernelCall | N
         call = elementwise_call(graph, op, name, kernel="fast_add", header="kernels/add.h", constants=constants)
         call = replace(call, constant_bytes=call.constant_bytes + _TABLE_BYTES)
     return replace(call, assembly=((loop, add_function(right, limits)),))
-
-
-def _operands(graph: Graph, op: Op) -> list[dict[str, int]]:
-    lifts, _ = add_multipliers(graph, op)
-    return [
-        {"zero_point": zero_point_of(graph.tensors[index]), "multiplier": lift.mantissa, "right": -lift.shift}
-        for index, lift in zip(op.inputs, lifts, strict=True)
-    ]
 
 
 def _tables(graph: Graph, op: Op, name: str) -> str:

@@ -12,21 +12,16 @@ import numpy as np
 
 from stages.firmware.assembly.dot import CHANNELS
 from stages.firmware.fast.add import add_call
+from stages.firmware.fast.buffers import line_buffer, run_of
 from stages.firmware.fast.depthwise import depthwise_call
 from stages.firmware.fast.dot import Dot, Place, Weights
 from stages.firmware.fast.scaling import exact_scaling
 from stages.firmware.fast.small import small_call
 from stages.firmware.kernels.c_text import c_struct
 from stages.firmware.kernels.calls import KernelCall
-from stages.firmware.kernels.parameters import (
-    PARAMETER_BYTES,
-    weighted_operands,
-    window_members,
-    zero_point_of,
-)
+from stages.firmware.kernels.parameters import PARAMETER_BYTES, weighted_operands, window_members
+from stages.graph.arithmetic.int8_pointwise import zero_point_of
 from stages.graph.graph import ConvOptions, Graph, Op
-
-_BUFFER_BYTES = 4096  # wanted for widened activations; a window that needs more gets it
 
 
 def fast_call(
@@ -34,7 +29,7 @@ def fast_call(
 ) -> KernelCall | None:
     """The operator on a fast kernel, or None where it has to take the portable one.
 
-    `rows`: in a chain (stages/graph/memory/fusion.py), the numbers of rows that it is asked for at a time.
+    `rows`: in a fused chain (stages/graph/memory/fusion.py), the numbers of rows that it is asked for at a time.
     """
     if stored == "small" and op.kind in ("CONV_2D", "FULLY_CONNECTED"):
         small = small_call(graph, op, name, rows)
@@ -63,23 +58,11 @@ def _matrix(graph: Graph, op: Op, name: str, weights: np.ndarray, counts: Collec
     if scaling is None or outputs < CHANNELS:
         return None
     pixel_elements = depth + depth % 2
-    run = min(pixels, max(2, _BUFFER_BYTES // (2 * pixel_elements) // 2 * 2))
+    run = run_of(pixels, pixel_elements)
     runs = {min(run, count) for count in counts} | {count % run for count in counts} - {0}
     place = Place(frozenset(runs), 0, 2 * pixel_elements)
     dot = Dot(graph, op, name, scaling, weights.reshape(outputs, 1, depth), place)
-    elements = run * pixel_elements
-    struct = {"dot": dot.members(), "depth": depth, "pixels": pixels, "run": run}
-    return KernelCall(
-        kernel="fast_matrix",
-        call=f"fast_matrix(&{name}, {{0}}, scratch.{name}, {{1}});",
-        constants=dot.declarations() + c_struct("fast_matrix", name, struct),
-        constant_bytes=dot.stored_bytes + PARAMETER_BYTES,
-        header="kernels/fast_conv_2d.h",
-        scratch=f"int16_t {name}[{elements}];",
-        scratch_bytes=2 * elements,
-        activations=(op.inputs[0], op.outputs[0]),
-        assembly=dot.assembly(),
-    )
+    return _dot_call(op, "fast_matrix", dot, {"depth": depth, "pixels": pixels, "run": run}, run * pixel_elements)
 
 
 def _convolution(graph: Graph, op: Op, name: str, rows: Collection[int] | None) -> KernelCall | None:
@@ -87,38 +70,35 @@ def _convolution(graph: Graph, op: Op, name: str, rows: Collection[int] | None) 
     assert isinstance(options, ConvOptions)
     source, weights, result = weighted_operands(graph, op)
     assert weights.data is not None
+    row = result.shape[2]
     outputs, height, width, channels = weights.shape
     if (height, width) == (1, 1) and options.stride == (1, 1):
-        counts = {count * result.shape[2] for count in rows or result.shape[1:2]}
+        counts = {count * row for count in rows or result.shape[1:2]}
         return _matrix(graph, op, name, weights.data.reshape(outputs, channels), counts)
     scaling = exact_scaling(graph, op, axis=0)
     if scaling is None or outputs < CHANNELS or options.dilation != (1, 1):
         return None
-    window = window_members(source, result, (height, width), options, options.dilation)
-    taps = width * channels + width * channels % 2
-    pixel_elements = options.stride[1] * channels
-    line_elements = (result.shape[2] - 1) * pixel_elements + taps
-    line_elements += line_elements % 2
-    padded_lines = (result.shape[1] - 1) * options.stride[0] + height
-    lines = max(height, min(padded_lines, _BUFFER_BYTES // (2 * line_elements)))
-    row = result.shape[2]
-    filters = weights.data.reshape(outputs, height, width * channels)
-    dot = Dot(graph, op, name, scaling, filters, Place(frozenset({row}), 2 * line_elements, 2 * pixel_elements))
+    buffer = line_buffer(graph, op)
+    place = Place(frozenset({row}), 2 * buffer.line_elements, 2 * options.stride[1] * channels)
+    dot = Dot(graph, op, name, scaling, weights.data.reshape(outputs, height, width * channels), place)
     params = {
-        "dot": dot.members(),
-        "window": window,
-        "line_elements": line_elements,
-        "lines": lines,
+        "window": window_members(graph, op),
+        "line_elements": buffer.line_elements,
+        "lines": buffer.lines,
         "input_zero_point": zero_point_of(source),
     }
-    elements = lines * line_elements
+    return _dot_call(op, "fast_conv_2d", dot, params, buffer.lines * buffer.line_elements)
+
+
+def _dot_call(op: Op, kernel: str, dot: Dot, params: dict[str, object], elements: int) -> KernelCall:
+    """`elements`: of the buffer for widened activations."""
     return KernelCall(
-        kernel="fast_conv_2d",
-        call=f"fast_conv_2d(&{name}, {{0}}, scratch.{name}, {{1}});",
-        constants=dot.declarations() + c_struct("fast_conv_2d", name, params),
+        kernel=kernel,
+        call=f"{kernel}(&{dot.name}, {{0}}, scratch.{dot.name}, {{1}});",
+        constants=dot.declarations() + c_struct(kernel, dot.name, {"dot": dot.members(), **params}),
         constant_bytes=dot.stored_bytes + PARAMETER_BYTES,
         header="kernels/fast_conv_2d.h",
-        scratch=f"int16_t {name}[{elements}];",
+        scratch=f"int16_t {dot.name}[{elements}];",
         scratch_bytes=2 * elements,
         activations=(op.inputs[0], op.outputs[0]),
         assembly=dot.assembly(),

@@ -21,13 +21,8 @@ from stages.firmware.fast.packed_channels import PackedChannels, packed_channels
 from stages.firmware.fast.scaling import Scaling, exact_scaling
 from stages.firmware.kernels.c_text import c_array, c_struct
 from stages.firmware.kernels.calls import KernelCall
-from stages.firmware.kernels.parameters import (
-    weighted_operands,
-    weights_title,
-    window_members,
-    zero_point_of,
-)
-from stages.graph.arithmetic.int8_reference import activation_range
+from stages.firmware.kernels.parameters import weighted_operands, weights_title, window_members
+from stages.graph.arithmetic.int8_pointwise import activation_range, zero_point_of
 from stages.graph.graph import ConvOptions, Graph, Op, Tensor
 
 _MOST_TAPS = 64  # their code is straight: 5 KB for 7x7
@@ -38,7 +33,7 @@ _MOST = 2**16 - 1  # of what it counts in 16 bits
 
 
 def depthwise_call(
-    graph: Graph, op: Op, name: str, stored: Weights, asked: Collection[int] | None = None
+    graph: Graph, op: Op, name: str, stored: Weights, asked: Collection[int] | None
 ) -> KernelCall | None:
     """None for dilation, high windows and strides, and where the scaling would not be exact.
 
@@ -77,7 +72,7 @@ def depthwise_call(
         "one_row": names[0],
         "two_rows": names[1],
         "interleave": INTERLEAVE_NAME,
-        "window": window_members(source, result, (height, width), options, options.dilation),
+        "window": window_members(graph, op),
         "lines": lines,
         "columns": columns,
         "block": block,

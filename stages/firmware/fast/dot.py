@@ -12,7 +12,7 @@ from stages.firmware.assembly.elementwise import WIDEN_NAME, widen_function
 from stages.firmware.fast.scaling import Scaling
 from stages.firmware.kernels.c_text import c_array
 from stages.firmware.kernels.parameters import weighted_operands, weights_title
-from stages.graph.arithmetic.int8_reference import activation_range
+from stages.graph.arithmetic.int8_pointwise import activation_range
 from stages.graph.graph import ActivationOptions, ConvOptions, Graph, Op
 
 Weights = Literal["fast", "small"]  # int16, ready for the multiplier, or int8, widened on the way there

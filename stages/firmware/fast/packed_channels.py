@@ -15,7 +15,8 @@ import numpy as np
 
 from stages.firmware.fast.scaling import Scaling
 from stages.firmware.kernels.c_text import c_array
-from stages.firmware.kernels.parameters import scale_of, stored_bias, weighted_operands
+from stages.firmware.kernels.parameters import stored_bias, weighted_operands
+from stages.graph.arithmetic.int8_pointwise import scale_of
 from stages.graph.graph import Graph, Op
 
 _READ_BYTES = 8  # a field is read as two words

@@ -1,4 +1,4 @@
-"""Scaling of a layer's sums for the fast kernels, or the finding that theirs would not be exact.
+"""Requantisation of a layer's sums for the fast kernels, or the finding that theirs would not be exact.
 
 TensorFlow Lite Micro rounds twice: the doubling high product with the multiplier, then the shift to the right. With
 weights and bias doubled beforehand (and shifted left, where the multiplier wants that), SMMLAR does the first, with
@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stages.firmware.kernels.parameters import channel_multipliers, folded_bias, weighted_operands, zero_point_of
+from stages.firmware.kernels.parameters import channel_multipliers, folded_bias, weighted_operands
+from stages.graph.arithmetic.int8_pointwise import zero_point_of
 from stages.graph.graph import Graph, Op
 
 _MOST_RIGHT_SHIFT = 22  # zero point << shift stays within 30 bits

@@ -14,15 +14,15 @@ import numpy as np
 
 from stages.firmware.assembly.dot import CHANNELS, DotShape, header_words
 from stages.firmware.assembly.dot_loop import dot_loop_function, round_taps
+from stages.firmware.fast.buffers import line_buffer, run_of
 from stages.firmware.fast.packed_channels import PackedChannels, packed_channels
 from stages.firmware.fast.scaling import Scaling, exact_scaling
 from stages.firmware.kernels.c_text import c_array, c_struct
 from stages.firmware.kernels.calls import KernelCall
-from stages.firmware.kernels.parameters import weighted_operands, weights_title, window_members, zero_point_of
-from stages.graph.arithmetic.int8_reference import activation_range
+from stages.firmware.kernels.parameters import weighted_operands, weights_title, window_members
+from stages.graph.arithmetic.int8_pointwise import activation_range, zero_point_of
 from stages.graph.graph import ActivationOptions, ConvOptions, Graph, Op
 
-_BUFFER_BYTES = 4096  # wanted for a run of activations, and for widened lines; two pixels or a window get more
 _FEW_WEIGHTS = 4096  # a layer of one pixel takes the loop of two if others do: twice the products, but 0.6 KB less code
 _SPARE_WORDS = 2  # behind the activations
 _SPARE_BYTES = 4  # behind blocks
@@ -111,7 +111,7 @@ class _Layer:
         )
 
 
-def small_call(graph: Graph, op: Op, name: str, asked: Collection[int] | None = None) -> KernelCall | None:
+def small_call(graph: Graph, op: Op, name: str, asked: Collection[int] | None) -> KernelCall | None:
     """None for dilation, few outputs, and where the codes would not be exact.
 
     `asked`: numbers of rows that are computed at a time, if not all of them.
@@ -156,17 +156,17 @@ def _others_have_pixels(graph: Graph) -> bool:
 def _run(counts: Collection[int], taps: int) -> int:
     """Pixels whose activations fit the buffer; of all numbers that are asked for, no run may have one alone."""
     pixels = max(counts)
-    run = min(pixels, max(2, _BUFFER_BYTES // (2 * taps) // 2 * 2))
-    return next(n for n in range(run, pixels + 1) if pixels == 1 or all(count % n != 1 for count in counts))
+    return next(
+        n for n in range(run_of(pixels, taps), pixels + 1) if pixels == 1 or all(count % n != 1 for count in counts)
+    )
 
 
 def _convolution(graph: Graph, op: Op, parts: _Parts) -> KernelCall | None:
-    options = op.options
-    assert isinstance(options, ConvOptions)
-    source, weights, result = weighted_operands(graph, op)
+    assert isinstance(op.options, ConvOptions)
+    _, weights, result = weighted_operands(graph, op)
     assert weights.data is not None
     outputs, height, width, channels = weights.shape
-    if options.dilation != (1, 1):
+    if op.options.dilation != (1, 1):
         return None
     is_apart = channels % 4 == 0
     rows = weights.data.reshape(outputs, height, width * channels)
@@ -174,19 +174,16 @@ def _convolution(graph: Graph, op: Op, parts: _Parts) -> KernelCall | None:
         rows = np.pad(rows, ((0, 0), (0, 0), (0, width * channels % 2))).reshape(outputs, -1)
         rows = np.pad(rows, ((0, 0), (0, -rows.shape[1] % 4))).reshape(outputs, -1, 4)[..., [0, 2, 1, 3]]
     layer = _Layer(*parts, np.ascontiguousarray(rows).reshape(outputs, -1), 2)
-    line_elements = (result.shape[2] - 1) * options.stride[1] * channels + width * channels + width * channels % 2
-    line_elements += line_elements % 2
-    padded_lines = (result.shape[1] - 1) * options.stride[0] + height
-    lines = max(height, min(padded_lines, _BUFFER_BYTES // (2 * line_elements)))
+    buffer = line_buffer(graph, op)
     run = _run({result.shape[2]}, layer.taps)
-    if max(layer.taps, line_elements, lines, run) > _MOST:
+    if max(layer.taps, buffer.line_elements, buffer.lines, run) > _MOST:
         return None
     members = {
-        "window": window_members(source, result, (height, width), options, options.dilation),
-        "line_elements": line_elements,
-        "lines": lines,
+        "window": window_members(graph, op),
+        "line_elements": buffer.line_elements,
+        "lines": buffer.lines,
         "run": run,
         "is_apart": int(is_apart),
     }
-    words = layer.scratch_words(run) + lines * line_elements // 2
+    words = layer.scratch_words(run) + buffer.lines * buffer.line_elements // 2
     return layer.call("small_conv_2d", members, _CONV_BYTES, words, op)

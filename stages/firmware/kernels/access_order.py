@@ -6,8 +6,8 @@ behind the output; the largest of these differences is the layer's distance, and
 follows is, for each kernel of boards/firmware/kernels, the list of its moments (w, r). A negative distance means that
 the input may begin before the output; -WHOLE, that the kernel has read everything before it writes anything.
 
-A chain of layers that run in turns reads rows of its input and then writes rows of its output, step by step; what lies
-between has places of its own.
+A fused chain (row-wise, depth-first) reads rows of its input and then writes rows of its output, step by step; what
+lies between has places of its own.
 
 The lists repeat what the C code does, so tests trace that code, load by load and store by store, and want the same
 distances from it. A kernel that is not listed here gets a place of its own for its output.
@@ -22,7 +22,7 @@ import numpy as np
 
 from stages.firmware.kernels.calls import KernelCall
 from stages.firmware.kernels.parameters import window_members
-from stages.graph.graph import ConvOptions, Graph, Op, PoolOptions
+from stages.graph.graph import Graph, Op
 from stages.graph.memory.arena_layout import Distances
 from stages.graph.memory.fusion import FusedOptions
 
@@ -55,7 +55,7 @@ def overlap_distance(graph: Graph, op: Op, call: KernelCall) -> int | None:
 
 
 def _fused(graph: Graph, op: Op, tensor: int) -> int:
-    """Of an operand of a chain; the last op, if it reads it, does so at the pace at which it writes."""
+    """Of an operand of a fused chain; the last op, if it reads it, does so at the pace at which it writes."""
     assert isinstance(op.options, FusedOptions)
     chain, parts = op.options.chain, op.options.ops
     row_bytes = [graph.tensors[t].elements // graph.tensors[t].shape[1] for t in (op.outputs[0], tensor)]
@@ -99,7 +99,7 @@ def _matrix_sizes(graph: Graph, op: Op) -> tuple[int, int, int]:
 
 def _fast_conv_2d(graph: Graph, op: Op, _call: KernelCall) -> Iterator[Moment]:
     """The lines below a row of outputs are widened into the buffer, then the row is computed."""
-    window = _window(graph, op)
+    window = window_members(graph, op)
     row_bytes = window["output_width"] * graph.tensors[op.outputs[0]].shape[3]
     for done in range(1, window["output_height"]):
         held = (done - 1) * window["stride_y"] + window["height"]  # padded lines that were in the buffer
@@ -110,7 +110,7 @@ def _fast_conv_2d(graph: Graph, op: Op, _call: KernelCall) -> Iterator[Moment]:
 
 def _fast_depthwise(graph: Graph, op: Op, call: KernelCall) -> Iterator[Moment]:
     """Two lines of the padded image at a time are interleaved into the buffer; a step is two rows with stride 1."""
-    window = _window(graph, op)
+    window = window_members(graph, op)
     row_bytes = window["output_width"] * graph.tensors[op.outputs[0]].shape[3]
     rows = 2 if window["stride_y"] == 1 else 1
     held = _member(call, "lines", 2)
@@ -122,7 +122,7 @@ def _fast_depthwise(graph: Graph, op: Op, call: KernelCall) -> Iterator[Moment]:
 
 def _conv_2d(graph: Graph, op: Op, _call: KernelCall) -> Iterator[Moment]:
     """Two pixels are gathered, then multiplied."""
-    window = _window(graph, op)
+    window = window_members(graph, op)
     outputs = graph.tensors[op.outputs[0]].shape[3]
     starts = _window_starts(window)
     later = np.minimum.accumulate(starts[::-1])[::-1]
@@ -133,8 +133,7 @@ def _conv_2d(graph: Graph, op: Op, _call: KernelCall) -> Iterator[Moment]:
 
 def _depthwise_conv_2d(graph: Graph, op: Op, _call: KernelCall) -> Iterator[Moment]:
     """Pixel by pixel, four channels at a time or one, straight from the image."""
-    assert isinstance(op.options, ConvOptions)
-    window = _window(graph, op)
+    window = window_members(graph, op)
     outputs = graph.tensors[op.outputs[0]].shape[3]
     multiplier = outputs // window["channels"]
     steps = outputs if multiplier > 1 else outputs // 4 + outputs % 4
@@ -143,7 +142,7 @@ def _depthwise_conv_2d(graph: Graph, op: Op, _call: KernelCall) -> Iterator[Mome
 
 def _pool_2d(graph: Graph, op: Op, _call: KernelCall) -> Iterator[Moment]:
     """Pixel by pixel and channel by channel; on the Cortex-M7 four channels at a time, which can only be later."""
-    window = _window(graph, op)
+    window = window_members(graph, op)
     return _by_pixel(window, window["channels"], 1, window["channels"])
 
 
@@ -162,15 +161,6 @@ def _element_by_element(graph: Graph, op: Op, call: KernelCall) -> Iterator[Mome
     elements = graph.tensors[op.outputs[0]].elements
     if elements > (4 if call.kernel == "fast_add" and elements % 4 == 0 else 1):
         yield 0, 0
-
-
-def _window(graph: Graph, op: Op) -> dict[str, int]:
-    source, result = graph.tensors[op.inputs[0]], graph.tensors[op.outputs[0]]
-    if isinstance(op.options, PoolOptions):
-        return window_members(source, result, op.options.filter, op.options, (1, 1))
-    assert isinstance(op.options, ConvOptions)
-    size = graph.tensors[op.inputs[1]].shape[1:3]
-    return window_members(source, result, (size[0], size[1]), op.options, op.options.dilation)
 
 
 def _member(call: KernelCall, name: str, default: int) -> int:

@@ -1,12 +1,13 @@
 """Layers with weights, pooling and SOFTMAX as calls of portable kernels: constants, parameters, scratch.
 
 A 1x1 convolution with stride 1 and a FULLY_CONNECTED layer are products of matrices; a RESHAPE is nothing at all. See
-portable_calls.py for which operator takes which of these functions.
+portable.py for which operator takes which of these functions.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,15 +18,13 @@ from stages.firmware.kernels.parameters import (
     PARAMETER_BYTES,
     matrix_members,
     output_range,
-    scale_of,
     stored_bytes,
     weighted_operands,
     weights_and_channels,
     window_members,
-    zero_point_of,
 )
 from stages.graph.arithmetic.fixed_point import quantised_multiplier
-from stages.graph.arithmetic.int8_reference import activation_range
+from stages.graph.arithmetic.int8_pointwise import activation_range, scale_of, zero_point_of
 from stages.graph.graph import ConvOptions, Graph, Op, PoolOptions, SoftmaxOptions
 
 _SOFTMAX_INTEGER_BITS = 5
@@ -45,43 +44,61 @@ class KernelCall:
     activations: tuple[int, ...] = field(default=())
     assembly: tuple[tuple[str, str], ...] = ()  # functions that it needs, by name
     function: str = ""  # a definition in C that it needs, behind everything else
-    parts: tuple[KernelCall, ...] = ()  # the calls of a chain of operators
+    parts: tuple[KernelCall, ...] = ()  # the calls of a fused chain
 
     @property
     def headers(self) -> tuple[str, ...]:
         return tuple(call.header for call in (self, *self.parts) if call.header)
 
 
+def struct_call(op: Op, name: str, kernel: str, header: str, struct: str, params: Mapping[str, object]) -> KernelCall:
+    """kernel(&parameters, input, output)."""
+    return KernelCall(
+        kernel=kernel,
+        call=f"{kernel}(&{name}, {{0}}, {{1}});",
+        constants=c_struct(struct, name, params),
+        constant_bytes=PARAMETER_BYTES,
+        header=header,
+        activations=(op.inputs[0], op.outputs[0]),
+    )
+
+
 def convolution_call(graph: Graph, op: Op, name: str) -> KernelCall:
     options = op.options
     assert isinstance(options, ConvOptions)
-    source, weights, result = weighted_operands(graph, op)
+    source, weights, _ = weighted_operands(graph, op)
     outputs, height, width, channels = weights.shape
-    depth = height * width * channels
-    constants = weights_and_channels(graph, op, name, axis=0)
-    matrix = matrix_members(graph, op, name, depth, outputs)
-    activations = (op.inputs[0], op.outputs[0])
     if (height, width) == (1, 1) and options.stride == (1, 1):
-        pixels = source.elements // channels
-        return KernelCall(
-            kernel="matrix_multiply",
-            call=f"matrix_multiply(&{name}, {{0}}, {pixels}, {{1}});",
-            constants=constants + c_struct("matrix", name, matrix),
-            constant_bytes=stored_bytes(weights, outputs),
-            header="kernels/matrix.h",
-            activations=activations,
-        )
-    window = window_members(source, result, (height, width), options, options.dilation)
-    params = {"matrix": matrix, "window": window, "input_zero_point": zero_point_of(source)}
+        return product_call(graph, op, name)
+    depth = height * width * channels
+    params = {
+        "matrix": matrix_members(graph, op, name, depth, outputs),
+        "window": window_members(graph, op),
+        "input_zero_point": zero_point_of(source),
+    }
     return KernelCall(
         kernel="conv_2d",
         call=f"conv_2d(&{name}, {{0}}, scratch.{name}, {{1}});",
-        constants=constants + c_struct("conv_2d", name, params),
+        constants=weights_and_channels(graph, op, name, axis=0) + c_struct("conv_2d", name, params),
         constant_bytes=stored_bytes(weights, outputs),
         header="kernels/conv_2d.h",
         scratch=f"int8_t {name}[{2 * depth}];",
         scratch_bytes=2 * depth,
-        activations=activations,
+        activations=(op.inputs[0], op.outputs[0]),
+    )
+
+
+def product_call(graph: Graph, op: Op, name: str) -> KernelCall:
+    source, weights, _ = weighted_operands(graph, op)
+    outputs, depth = weights.shape[0], weights.shape[-1]
+    constants = weights_and_channels(graph, op, name, axis=0)
+    return KernelCall(
+        kernel="matrix_multiply",
+        call=f"matrix_multiply(&{name}, {{0}}, {source.elements // depth}, {{1}});",
+        constants=constants + c_struct("matrix", name, matrix_members(graph, op, name, depth, outputs)),
+        constant_bytes=stored_bytes(weights, outputs),
+        header="kernels/matrix.h",
+        activations=(op.inputs[0], op.outputs[0]),
     )
 
 
@@ -95,7 +112,7 @@ def depthwise_call(graph: Graph, op: Op, name: str) -> KernelCall:
         "weights": f"{name}_weights",
         "channels": f"{name}_channels",
         "range": output_range(result, options.activation),
-        "window": window_members(source, result, (height, width), options, options.dilation),
+        "window": window_members(graph, op),
         "depth_multiplier": outputs // channels,
         "input_zero_point": zero_point_of(source),
     }
@@ -111,20 +128,6 @@ def depthwise_call(graph: Graph, op: Op, name: str) -> KernelCall:
     )
 
 
-def fully_connected_call(graph: Graph, op: Op, name: str) -> KernelCall:
-    source, weights, _ = weighted_operands(graph, op)
-    outputs, depth = weights.shape
-    constants = weights_and_channels(graph, op, name, axis=0)
-    return KernelCall(
-        kernel="matrix_multiply",
-        call=f"matrix_multiply(&{name}, {{0}}, {source.elements // depth}, {{1}});",
-        constants=constants + c_struct("matrix", name, matrix_members(graph, op, name, depth, outputs)),
-        constant_bytes=stored_bytes(weights, outputs),
-        header="kernels/matrix.h",
-        activations=(op.inputs[0], op.outputs[0]),
-    )
-
-
 def pool_call(graph: Graph, op: Op, name: str) -> KernelCall:
     options = op.options
     assert isinstance(options, PoolOptions)
@@ -133,19 +136,11 @@ def pool_call(graph: Graph, op: Op, name: str) -> KernelCall:
         raise StageError(f"firmware: {op.kind} ({op.name}) changes scale or zero point, needed the same on both sides")
     lowest, highest = activation_range(result, options.activation)
     params = {
-        "window": window_members(source, result, options.filter, options, (1, 1)),
+        "window": window_members(graph, op),
         "lowest": lowest,
         "highest": highest,
     }
-    kernel = op.kind.lower()
-    return KernelCall(
-        kernel=kernel,
-        call=f"{kernel}(&{name}, {{0}}, {{1}});",
-        constants=c_struct("pool_2d", name, params),
-        constant_bytes=PARAMETER_BYTES,
-        header="kernels/pool_2d.h",
-        activations=(op.inputs[0], op.outputs[0]),
-    )
+    return struct_call(op, name, op.kind.lower(), "kernels/pool_2d.h", "pool_2d", params)
 
 
 def softmax_call(graph: Graph, op: Op, name: str) -> KernelCall:
@@ -169,14 +164,7 @@ def softmax_call(graph: Graph, op: Op, name: str) -> KernelCall:
         raise StageError(
             f"firmware: SOFTMAX ({op.name}) has input scale {scale_of(source):g}, too small for its kernel"
         )
-    return KernelCall(
-        kernel="softmax",
-        call=f"softmax(&{name}, {{0}}, {{1}});",
-        constants=c_struct("softmax", name, params),
-        constant_bytes=PARAMETER_BYTES,
-        header="kernels/softmax.h",
-        activations=(op.inputs[0], op.outputs[0]),
-    )
+    return struct_call(op, name, "softmax", "kernels/softmax.h", "softmax", params)
 
 
 def reshape_call(graph: Graph, op: Op, _name: str) -> KernelCall:

@@ -13,9 +13,9 @@ import numpy as np
 from pipeline.errors import StageError
 from stages.firmware.kernels.c_text import c_array, c_struct
 from stages.firmware.kernels.calls import KernelCall
-from stages.firmware.kernels.parameters import PARAMETER_BYTES, multiplier_for, output_range, scale_of, zero_point_of
+from stages.firmware.kernels.parameters import PARAMETER_BYTES, multiplier_for, output_range, scaling_members
 from stages.graph.arithmetic.fixed_point import Multiplier
-from stages.graph.arithmetic.int8_pointwise import KERNELS
+from stages.graph.arithmetic.int8_pointwise import KERNELS, scale_of, zero_point_of
 from stages.graph.graph import ActivationOptions, Graph, Op
 
 ADD_HEADROOM_BITS = 20
@@ -24,7 +24,7 @@ EVERY_INT8 = np.arange(256, dtype=np.uint8).view(np.int8)  # in the order of the
 
 
 def lookup_call(graph: Graph, op: Op, name: str) -> KernelCall:
-    """RELU, RELU6, LOGISTIC, HARD_SWISH, QUANTIZE between int8 grids."""
+    """RELU, RELU6, LOGISTIC, HARD_SWISH, QUANTIZE from int8 to int8."""
     table = KERNELS[op.kind](graph, op, EVERY_INT8)
     return KernelCall(
         kernel="lookup",
@@ -37,36 +37,29 @@ def lookup_call(graph: Graph, op: Op, name: str) -> KernelCall:
 
 
 def add_call(graph: Graph, op: Op, name: str) -> KernelCall:
-    assert isinstance(op.options, ActivationOptions)
-    operands, result = [graph.tensors[i] for i in op.inputs], graph.tensors[op.outputs[0]]
-    lifts, to_output = add_multipliers(graph, op)
-    params = {
-        "operands": [
-            {"zero_point": zero_point_of(tensor), "multiplier": lift.mantissa, "right": -lift.shift}
-            for tensor, lift in zip(operands, lifts, strict=True)
-        ],
-        **_scaling(to_output),
-        "range": output_range(result, op.options.activation),
-        "broadcast": _broadcast(graph, op),
-    }
-    return elementwise_call(
-        graph, op, name, kernel="add", header="kernels/add.h", constants=c_struct("add", name, params)
-    )
+    _, to_output = add_multipliers(graph, op)
+    return _binary(graph, op, name, {"operands": add_operands(graph, op)}, to_output)
 
 
 def mul_call(graph: Graph, op: Op, name: str) -> KernelCall:
-    assert isinstance(op.options, ActivationOptions)
     operands, result = [graph.tensors[i] for i in op.inputs], graph.tensors[op.outputs[0]]
     factor = scale_of(operands[0]) * scale_of(operands[1]) / scale_of(result)
+    zero_points = [zero_point_of(tensor) for tensor in operands]
+    return _binary(graph, op, name, {"zero_points": zero_points}, multiplier_for(factor, op))
+
+
+def _binary(graph: Graph, op: Op, name: str, operands: dict[str, object], to_output: Multiplier) -> KernelCall:
+    """ADD or MUL of operands that may be broadcast."""
+    assert isinstance(op.options, ActivationOptions)
     params = {
-        "zero_points": [zero_point_of(tensor) for tensor in operands],
-        **_scaling(multiplier_for(factor, op)),
-        "range": output_range(result, op.options.activation),
+        **operands,
+        **scaling_members(to_output),
+        "range": output_range(graph.tensors[op.outputs[0]], op.options.activation),
         "broadcast": _broadcast(graph, op),
     }
-    return elementwise_call(
-        graph, op, name, kernel="mul", header="kernels/mul.h", constants=c_struct("mul", name, params)
-    )
+    kernel = op.kind.lower()
+    constants = c_struct(kernel, name, params)
+    return elementwise_call(graph, op, name, kernel=kernel, header=f"kernels/{kernel}.h", constants=constants)
 
 
 def elementwise_call(
@@ -75,19 +68,15 @@ def elementwise_call(
     """kernel(&parameters, first, second, [scratch,] output), where an operand may be a constant."""
     places, arrays, stored = operand_places(graph, op, name)
     places += [f"scratch.{name}"] if scratch else []
+    activations = tuple(graph.activations_of(op))
     return KernelCall(
         kernel=kernel,
-        call=f"{kernel}(&{name}, {', '.join(places)}, {{{len(stored_activations(graph, op))}}});",
+        call=f"{kernel}(&{name}, {', '.join(places)}, {{{len(activations)}}});",
         constants=arrays + constants,
         constant_bytes=stored + PARAMETER_BYTES,
         header=header,
-        activations=(*stored_activations(graph, op), op.outputs[0]),
+        activations=(*activations, op.outputs[0]),
     )
-
-
-def stored_activations(graph: Graph, op: Op) -> tuple[int, ...]:
-    """The operands that are computed, in order."""
-    return tuple(graph.activations_of(op))
 
 
 def operand_places(graph: Graph, op: Op, name: str) -> tuple[list[str], str, int]:
@@ -114,8 +103,13 @@ def add_multipliers(graph: Graph, op: Op) -> tuple[list[Multiplier], Multiplier]
     return [multiplier_for(scale / twice_largest, op) for scale in scales], to_output
 
 
-def _scaling(factor: Multiplier) -> dict[str, int]:
-    return {"multiplier": factor.mantissa, "left": max(0, factor.shift), "right": max(0, -factor.shift)}
+def add_operands(graph: Graph, op: Op) -> list[dict[str, int]]:
+    """What brings each operand of an ADD to the common scale."""
+    lifts, _ = add_multipliers(graph, op)
+    return [
+        {"zero_point": zero_point_of(graph.tensors[index]), "multiplier": lift.mantissa, "right": -lift.shift}
+        for index, lift in zip(op.inputs, lifts, strict=True)
+    ]
 
 
 def _broadcast(graph: Graph, op: Op) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""A chain of ops (stages/graph/memory/fusion.py) as one call: a generated C function in which their kernels take turns.
+"""Row-wise (depth-first) fusion: a chain of operators (stages/graph/memory/fusion.py) as one generated C function.
 
 Each kernel runs on a copy of its parameters that says how many rows to make. The arithmetic of the schedule stands in
 the function as numbers; it is that of `fusion.Chain.steps`.
@@ -25,10 +25,10 @@ _WINDOWED = {
 }
 _PRODUCTS = ("fast_matrix", "small_matrix")  # find their number of pixels in their structure
 _MATRIX = "matrix_multiply"  # is told the number of pixels in its call
-REFILLED = "fast_add_filled"  # makes tables whenever it is called; in a chain, `add` takes its place
+REFILLED = "fast_add_filled"  # makes tables whenever it is called; in a fused chain, `add` takes its place
 
 
-def can_take_turns(graph: Graph, number: int, call: KernelCall) -> bool:
+def can_be_fused(graph: Graph, number: int, call: KernelCall) -> bool:
     """Whether an op's kernel can make a few rows of its output; fast products take no pixel alone after others."""
     if call.kernel in _PRODUCTS:
         shape = graph.tensors[graph.ops[number].outputs[0]].shape
@@ -83,7 +83,7 @@ def _function(
             after = f"band_{parts[position + 1].activations[-1]}.end"
             yield f"        band_keep(&band_{tensor}, {_lowest(chain.passes[position + 1], after)});"
         yield f"        if (band_{tensor}.end < end_{tensor}) {{"
-        yield from (f"            {line}" for line in _turn(graph, number, call))
+        yield from (f"            {line}" for line in _rows_call(graph, number, call))
         yield f"            band_{tensor}.end = end_{tensor};"
         yield "        }"
     yield "    }"
@@ -106,7 +106,7 @@ def _linear(value: str, factor: int, addend: int) -> str:
     return product if addend == 0 else f"{product} {'-' if addend < 0 else '+'} {abs(addend)}"
 
 
-def _turn(graph: Graph, number: int, call: KernelCall) -> Iterator[str]:
+def _rows_call(graph: Graph, number: int, call: KernelCall) -> Iterator[str]:
     """One kernel, on the rows of its output that are wanted and not yet there."""
     *sources, result = call.activations
     _, _, width, channels = graph.tensors[result].shape

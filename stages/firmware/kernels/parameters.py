@@ -13,7 +13,8 @@ import numpy as np
 from pipeline.errors import StageError
 from stages.firmware.kernels.c_text import c_array, c_channels
 from stages.graph.arithmetic.fixed_point import Multiplier, quantised_multiplier
-from stages.graph.arithmetic.int8_reference import activation_range, rescaling_factors
+from stages.graph.arithmetic.int8_pointwise import activation_range, zero_point_of
+from stages.graph.arithmetic.int8_reference import rescaling_factors
 from stages.graph.graph import ActivationOptions, ConvOptions, Graph, Op, PoolOptions, Tensor
 from stages.graph.padding import zero_pads
 
@@ -26,16 +27,6 @@ _MOST_LEFT_SHIFT = 30
 def weighted_operands(graph: Graph, op: Op) -> tuple[Tensor, Tensor, Tensor]:
     """Input, weights and output of a convolution or FULLY_CONNECTED."""
     return graph.tensors[op.inputs[0]], graph.tensors[op.inputs[1]], graph.tensors[op.outputs[0]]
-
-
-def scale_of(tensor: Tensor) -> float:
-    assert tensor.quantisation
-    return float(np.float32(tensor.quantisation.scale[0]))
-
-
-def zero_point_of(tensor: Tensor) -> int:
-    assert tensor.quantisation
-    return tensor.quantisation.zero_point[0]
 
 
 def multiplier_for(factor: float, op: Op) -> Multiplier:
@@ -51,6 +42,10 @@ def output_range(result: Tensor, activation: str) -> dict[str, int]:
     return {"zero_point": zero_point_of(result), "lowest": lowest, "highest": highest}
 
 
+def scaling_members(factor: Multiplier) -> dict[str, int]:
+    return {"multiplier": factor.mantissa, "left": max(0, factor.shift), "right": max(0, -factor.shift)}
+
+
 def matrix_members(graph: Graph, op: Op, name: str, depth: int, outputs: int) -> dict[str, object]:
     assert isinstance(op.options, ConvOptions | ActivationOptions)
     return {
@@ -62,13 +57,14 @@ def matrix_members(graph: Graph, op: Op, name: str, depth: int, outputs: int) ->
     }
 
 
-def window_members(
-    source: Tensor,
-    result: Tensor,
-    size: tuple[int, int],
-    options: ConvOptions | PoolOptions,
-    dilation: tuple[int, int],
-) -> dict[str, int]:
+def window_members(graph: Graph, op: Op) -> dict[str, int]:
+    """Of a convolution or a pooling."""
+    source, result, options = graph.tensors[op.inputs[0]], graph.tensors[op.outputs[0]], op.options
+    assert isinstance(options, ConvOptions | PoolOptions)
+    if isinstance(options, PoolOptions):
+        size, dilation = options.filter, (1, 1)
+    else:
+        size, dilation = graph.tensors[op.inputs[1]].shape[1:3], options.dilation
     _, input_height, input_width, channels = source.shape
     top, _, left, _ = zero_pads(source.shape[1:3], size, options.stride, dilation, options.padding)
     members = {

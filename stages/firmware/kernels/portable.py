@@ -9,8 +9,8 @@ from stages.firmware.kernels.calls import (
     KernelCall,
     convolution_call,
     depthwise_call,
-    fully_connected_call,
     pool_call,
+    product_call,
     reshape_call,
     softmax_call,
 )
@@ -21,7 +21,7 @@ from stages.graph.graph import Graph, Op
 _COMPILERS: dict[str, Callable[[Graph, Op, str], KernelCall]] = {
     "CONV_2D": convolution_call,
     "DEPTHWISE_CONV_2D": depthwise_call,
-    "FULLY_CONNECTED": fully_connected_call,
+    "FULLY_CONNECTED": product_call,
     "AVERAGE_POOL_2D": pool_call,
     "MAX_POOL_2D": pool_call,
     "MEAN": mean_call,

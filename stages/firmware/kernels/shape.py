@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 
 from pipeline.errors import StageError
-from stages.firmware.kernels.c_text import c_struct
-from stages.firmware.kernels.calls import KernelCall
-from stages.firmware.kernels.elementwise import operand_places, stored_activations
-from stages.firmware.kernels.parameters import PARAMETER_BYTES, multiplier_for, output_range, scale_of, zero_point_of
+from stages.firmware.kernels.calls import KernelCall, struct_call
+from stages.firmware.kernels.elementwise import operand_places
+from stages.firmware.kernels.parameters import multiplier_for, output_range, scaling_members
+from stages.graph.arithmetic.fixed_point import Multiplier
+from stages.graph.arithmetic.int8_pointwise import scale_of, zero_point_of
 from stages.graph.graph import ConcatOptions, Graph, Op
 
 _PAD_AXES = 4  # of boards/firmware/kernels/copy.h
@@ -25,25 +26,15 @@ def mean_call(graph: Graph, op: Op, name: str) -> KernelCall:
     count = math.prod(source.shape[axis] for axis in over)
     factor = multiplier_for(scale_of(source) / scale_of(result), op)
     bits = min(count.bit_length() - 1, 32, 31 + factor.shift)
-    shift = factor.shift - bits
     kept, summed = _mean_axes(op, source.shape, over)
     params = {
         "kept": [{"size": size, "step": step} for size, step in kept],
         "summed": [{"size": size, "step": step} for size, step in summed],
         "offset": -zero_point_of(source) * count,
-        "multiplier": (factor.mantissa << bits) // count,
-        "left": max(0, shift),
-        "right": max(0, -shift),
+        **scaling_members(Multiplier((factor.mantissa << bits) // count, factor.shift - bits)),
         "range": output_range(result, "none"),
     }
-    return KernelCall(
-        kernel="mean",
-        call=f"mean(&{name}, {{0}}, {{1}});",
-        constants=c_struct("mean", name, params),
-        constant_bytes=PARAMETER_BYTES,
-        header="kernels/mean.h",
-        activations=(op.inputs[0], op.outputs[0]),
-    )
+    return struct_call(op, name, "mean", "kernels/mean.h", "mean", params)
 
 
 def _mean_axes(op: Op, shape: tuple[int, ...], over: set[int]) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
@@ -84,14 +75,7 @@ def pad_call(graph: Graph, op: Op, name: str) -> KernelCall:
         "output_elements": result.elements,
         "value": zero_point_of(result),
     }
-    return KernelCall(
-        kernel="pad",
-        call=f"pad(&{name}, {{0}}, {{1}});",
-        constants=c_struct("pad", name, params),
-        constant_bytes=PARAMETER_BYTES,
-        header="kernels/copy.h",
-        activations=(op.inputs[0], op.outputs[0]),
-    )
+    return struct_call(op, name, "pad", "kernels/copy.h", "pad", params)
 
 
 def concatenation_call(graph: Graph, op: Op, name: str) -> KernelCall:
@@ -102,7 +86,7 @@ def concatenation_call(graph: Graph, op: Op, name: str) -> KernelCall:
     rows = math.prod(result.shape[:axis])
     pitch = result.elements // rows
     places, arrays, stored = operand_places(graph, op, name)
-    activations = stored_activations(graph, op)
+    activations = tuple(graph.activations_of(op))
     calls, offset = [], 0
     for place, index in zip(places, op.inputs, strict=True):
         row_bytes = graph.tensors[index].elements // rows

@@ -46,7 +46,7 @@ class OpKernel:
     name: str
     kernel: str
     arena_live_bytes: int
-    ops: tuple[int, ...]  # of the network: several, where they run in turns
+    ops: tuple[int, ...]  # of the network: several, where they are fused
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +94,7 @@ class Footprint:
 
 
 def footprint(
-    model: CompiledModel, placement: Placement, images: Images, board: Board, front_end: FrontEnd | None = None
+    model: CompiledModel, placement: Placement, images: Images, board: Board, front_end: FrontEnd | None
 ) -> Footprint:
     """The footprint of the board's own image."""
     sections, used = _sections(images.image, board)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from stages.measure.seen import DetectionScore
+
 
 @dataclass(frozen=True)
 class SpokenWord:
@@ -21,17 +23,6 @@ class DetectedWord:
 
     time_s: float
     word: int
-
-
-@dataclass(frozen=True)
-class DetectionScore:
-    """How well it went."""
-
-    words: int
-    hits: int
-    misses: int
-    false_alarms: int
-    mean_delay_s: float | None  # from the end of a word to its detection; below 0: before it ended
 
 
 def score_detections(spoken: Sequence[SpokenWord], detected: Sequence[DetectedWord], grace_s: float) -> DetectionScore:

@@ -13,7 +13,8 @@ from hil.link.audio import AudioLink
 from pipeline.errors import StageError
 from stages.graph.graph import Graph
 from stages.measure.accuracy import quantised
-from stages.measure.session import FrontEndSeen, OpenLink
+from stages.measure.seen import FrontEndSeen
+from stages.measure.session import OpenLink
 
 SHARE_WITHIN_ONE = 0.999  # of the features that may differ from the host's by one step at most
 _SEED = 4
@@ -45,7 +46,7 @@ def measure_front_end(device: OpenLink, clip: np.ndarray, dataset: Mapping[str, 
 
 
 def host_features(clip: np.ndarray, dataset: Mapping[str, Any], graph: Graph) -> np.ndarray:
-    """What prepare would make of a clip, on the grid of the network's input: (frames, coefficients)."""
+    """What prepare would make of a clip, quantised like the network's input: (frames, coefficients)."""
     frames = graph.tensors[graph.inputs[0]].shape[1]
     second = np.zeros((1, max(len(clip), SAMPLE_RATE_HZ)), np.int16)  # what prepare's front end takes
     second[0, : len(clip)] = clip

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,22 +12,13 @@ from pipeline.errors import StageError
 from pipeline.stage import Progress
 from stages.graph.graph import Graph
 from stages.graph.judge.tflm import run_tflm
-from stages.measure.audio.detections import DetectedWord, DetectionScore, score_detections
+from stages.measure.audio.detections import DetectedWord, score_detections
 from stages.measure.audio.scene import Scene
 from stages.measure.audio.stream_reference import StreamSettings, reference_stream
+from stages.measure.seen import StreamSeen
 from stages.measure.session import OpenLink
 
 GRACE_S = 1.0  # a word leaves the network's window one second after it ended
-
-
-@dataclass(frozen=True)
-class StreamSeen:
-    """A stream of `seconds`: the score, and over how many runs of the network the sums equal the reference's."""
-
-    seconds: float
-    runs: int
-    sums_equal: int
-    score: DetectionScore
 
 
 def measure_stream(
@@ -53,7 +43,7 @@ def judged(
     """Score of a whole stream; refuses one that is not the reference's for the same features."""
     rate_hz, hop, window = (front_end[name] for name in ("sample_rate_hz", "hop_samples", "window_samples"))
     features = np.frombuffer(b"".join(frame for reply in replies for frame in reply.frames), np.int8)
-    settings = StreamSettings.of(front_end["stream"])
+    settings = StreamSettings(**front_end["stream"])
     expected = reference_stream(
         features.reshape(-1, front_end["coefficients"]),
         front_end["frames"],

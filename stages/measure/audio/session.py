@@ -3,27 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from pipeline.stage import Progress
 from stages.graph.graph import Graph
 from stages.measure.audio.front_end import measure_front_end, trial_clip
-from stages.measure.audio.listening import StreamSeen, measure_stream
+from stages.measure.audio.listening import measure_stream
 from stages.measure.audio.scene import speak_scene
-from stages.measure.session import FrontEndSeen, OpenLink
-
-
-@dataclass(frozen=True, eq=False)
-class AudioSeen:
-    """Everything about audio."""
-
-    clip: np.ndarray  # int16, what the front end was timed with
-    front_end: FrontEndSeen
-    stream: StreamSeen | None
+from stages.measure.seen import AudioSeen
+from stages.measure.session import OpenLink
 
 
 def measure_audio(

@@ -5,9 +5,8 @@ Only integers occur, so that the device must give the same sums and detections, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -24,10 +23,6 @@ class StreamSettings:
     refractory_hops: int
     is_word: Sequence[bool]
 
-    @classmethod
-    def of(cls, record: Mapping[str, Any]) -> StreamSettings:
-        return cls(**record)
-
 
 @dataclass(frozen=True)
 class StreamTrace:
@@ -37,16 +32,11 @@ class StreamTrace:
     detections: tuple[Detection, ...]
 
 
-def run_hops(hops: int, frames: int, settings: StreamSettings) -> range:
-    """After which hops the network runs."""
-    return range(frames, hops + 1, settings.run_hops)
-
-
 def reference_stream(
     features: np.ndarray, frames: int, infer: Callable[[np.ndarray], np.ndarray], settings: StreamSettings
 ) -> StreamTrace:
     """`features` (hops, coefficients) int8; `infer` gives the int8 outputs of inputs (N, frames, coefficients, 1)."""
-    ends = run_hops(len(features), frames, settings)
+    ends = range(frames, len(features) + 1, settings.run_hops)  # after these hops the network runs
     if not ends:
         return StreamTrace((), ())
     inputs = np.stack([features[end - frames : end, :, np.newaxis] for end in ends])

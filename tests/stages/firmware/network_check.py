@@ -13,7 +13,6 @@ from stages.firmware.fast.dot import Weights
 from stages.firmware.model_source import compile_model
 from stages.graph.graph import Graph
 from stages.graph.judge.tflm import run_tflm_keeping_all
-from stages.graph.memory.arena_layout import arena_layout
 from stages.graph.memory.fusion import Chain
 from stages.graph.tflite.writer import write_tflite
 from tests.stages.firmware.twin_models import twin_tensors
@@ -30,7 +29,7 @@ class Agreement:
     inside: int = 0  # values that are not at an end of the range, where any scaling would look right
     kinds: Counter[str] = field(default_factory=Counter)
     kernels: Counter[str] = field(default_factory=Counter)
-    chains: int = 0  # of operators that ran in turns: of these the last result is compared
+    chains: int = 0  # of operators that were fused: of these the last result is compared
     wrong: list[str] = field(default_factory=list)
 
 
@@ -46,7 +45,7 @@ def compare_on_twin(
     With `chains`, of each network, outputs lie over inputs, too; without them, every operator's result is its own.
     """
     models = (
-        [compile_model(graph, arena_layout(graph), weights) for _, graph, weights in graphs]
+        [compile_model(graph, weights=weights) for _, graph, weights in graphs]
         if chains is None
         else [
             compile_model(graph, weights=weights, runtime="overlap", chains=own)

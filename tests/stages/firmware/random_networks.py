@@ -14,10 +14,9 @@ from dataclasses import replace
 import numpy as np
 
 from stages.firmware.fast.dot import Weights
-from stages.firmware.kernels.fused import can_take_turns
+from stages.firmware.kernels.fused import can_be_fused
 from stages.firmware.model_source import compile_model
 from stages.graph.graph import ActivationOptions, ConvOptions, Graph, Op, PoolOptions, Quantisation
-from stages.graph.memory.arena_layout import arena_layout
 from stages.graph.memory.fusion import Chain, Links
 from stages.graph.padding import map_size
 from tests.stages.graph.int8_graphs import Int8Builder
@@ -50,7 +49,7 @@ class NetworkGrower:
         self._zero_point(self.pool[0])
 
     def grow(self, steps: int, *, only_rows: bool = False) -> Graph:
-        """`only_rows`: of layers that can run in turns."""
+        """`only_rows`: of layers that can be fused."""
         moves = (self._conv, self._pointwise, self._depthwise, self._pool, self._elementwise)
         if only_rows:
             moves += (self._pointwise, self._depthwise, self._pointwise, self._depthwise)
@@ -289,10 +288,10 @@ def random_column(seed: int) -> Graph:
 
 
 def random_chains(graph: Graph, weights: Weights | None, seed: int) -> list[Chain]:
-    """Ops that run in turns, wherever they can, in bands of any height; whether it pays or not."""
+    """Ops that are fused, wherever they can, in bands of any height; whether it pays or not."""
     rng = np.random.default_rng(seed)
-    calls = compile_model(graph, arena_layout(graph), weights).calls
-    links = Links(graph, {n for n, call in enumerate(calls) if can_take_turns(graph, n, call)})
+    calls = compile_model(graph, weights=weights).calls
+    links = Links(graph, {n for n, call in enumerate(calls) if can_be_fused(graph, n, call)})
     order, found, position = range(len(graph.ops)), [], 0
     while position < len(order):
         starting = list(links.starting_at(order, position))

@@ -130,7 +130,7 @@ def test_an_operator_without_a_kernel_is_named_before_anything_is_built() -> Non
     with pytest.raises(
         StageError, match=r"firmware: TANH \(squash\) has no kernel, needed one of ADD, AVERAGE_POOL_2D, CONCATENATION"
     ):
-        compile_model(strange, arena_layout(strange), "fast")
+        compile_model(strange, weights="fast")
 
 
 def test_a_softmax_with_another_output_scale_is_refused() -> None:
@@ -138,14 +138,14 @@ def test_a_softmax_with_another_output_scale_is_refused() -> None:
     tensors = list(graph.tensors)
     tensors[graph.outputs[0]] = replace(tensors[graph.outputs[0]], quantisation=Quantisation((1 / 255,), (-128,)))
     with pytest.raises(StageError, match=r"SOFTMAX .* needed 1/256 and -128"):
-        compile_model(replace(graph, tensors=tuple(tensors)), arena_layout(graph))
+        compile_model(replace(graph, tensors=tuple(tensors)))
 
 
 def test_an_image_too_wide_for_a_window_is_refused() -> None:
     builder = Int8Builder(0)
     graph = builder.graph(builder.conv(builder.input(1, 2**16, 1), 4, (1, 3), ConvOptions()))
     with pytest.raises(StageError, match="a window over an image has input width 65536, needed at most 65535"):
-        compile_model(graph, arena_layout(graph))
+        compile_model(graph)
 
 
 def test_weights_beyond_the_flash_are_refused_with_the_bytes_over(tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_weights_beyond_the_flash_are_refused_with_the_bytes_over(tmp_path: Path
     # 1000 rows of 2,100 weights, 12 B behind them to fill up sixteens, 1000 biases and 4 B behind them, a structure of
     # 48 B, 24 KiB of code, against 2 MiB.
     constants = 2_100_000 + 12 + 4_000 + 4 + 48
-    assembly = compile_model(graph, arena_layout(graph), "small").assembly
+    assembly = compile_model(graph, weights="small").assembly
     assert sorted(assembly) == ["dot_loop_1x4"]
     code = 4 * sum(text.count("\n    ") for text in assembly.values())
     over = constants + code + 24 * 1024 - 2 * 1024**2

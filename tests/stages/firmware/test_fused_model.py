@@ -1,4 +1,4 @@
-"""Layers that run in turns: the same bits, only where the arena shrinks, and shown as what they are."""
+"""Row-wise fusion: the same bits, only where the arena shrinks, and shown as what they are."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_bands_grow_as_far_as_the_arena_allows() -> None:
     builder = Int8Builder(0)
     x = builder.conv(builder.input(24, 24, 1), 16, (1, 1), ConvOptions())  # 576 B and 9,216 B
     x = builder.conv(x, 2, (1, 1), ConvOptions())
-    x = builder.conv(x, 6, (1, 1), ConvOptions())  # 3,456 B: the peak once the first two run in turns
+    x = builder.conv(x, 6, (1, 1), ConvOptions())  # 3,456 B: the peak once the first two are fused
     graph = builder.graph(x)
     model = compile_model(graph, weights="fast", runtime="overlap")
     (options,) = [op.options for op in model.graph.ops if isinstance(op.options, FusedOptions)]

@@ -24,7 +24,8 @@ from hil.link.replies import MemoryUse
 from pipeline.errors import HardwareError, InstrumentError, StageError
 from pipeline.stage import read_json
 from stages.measure.energy import EnergyResult, energy_record, measure_energy, window_energies_mj
-from stages.measure.session import OpenLink, Sample, Seen
+from stages.measure.seen import Sample, Seen
+from stages.measure.session import OpenLink
 from tests.stages.measure.test_measure import BOARD, RUNS, measured, rows_of  # noqa: F401
 
 SERIAL = "066AFF02"

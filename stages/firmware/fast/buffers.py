@@ -1,0 +1,37 @@
+"""How many activations of a layer are widened to int16 at a time: runs of pixels, or lines of the padded image."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stages.firmware.kernels.parameters import weighted_operands
+from stages.graph.graph import ConvOptions, Graph, Op
+
+_BUFFER_BYTES = 4096  # wanted for widened activations; two pixels or a window that need more get it
+
+
+@dataclass(frozen=True)
+class LineBuffer:
+    """Lines that the outputs of a row see, and as many more as there is room for."""
+
+    lines: int
+    line_elements: int  # even
+
+
+def run_of(pixels: int, taps: int) -> int:
+    """Pixels of so many taps that fit the buffer."""
+    return min(pixels, max(2, _BUFFER_BYTES // (2 * taps) // 2 * 2))
+
+
+def line_buffer(graph: Graph, op: Op) -> LineBuffer:
+    """Of a convolution."""
+    assert isinstance(op.options, ConvOptions)
+    _, weights, result = weighted_operands(graph, op)
+    _, height, width, channels = weights.shape
+    _, rows, columns, _ = result.shape
+    vertical, horizontal = op.options.stride
+    taps = width * channels + width * channels % 2
+    line_elements = (columns - 1) * horizontal * channels + taps
+    line_elements += line_elements % 2
+    padded_lines = (rows - 1) * vertical + height
+    return LineBuffer(max(height, min(padded_lines, _BUFFER_BYTES // (2 * line_elements))), line_elements)
