@@ -18,7 +18,7 @@ from typing import Any
 from pipeline.ci.baseline import DEFAULT_TOLERANCES, IDENTITY, Comparison, Row, Tolerance, ToleranceField, compared
 from pipeline.ci.junit import Case, Suite
 from pipeline.config import Project, load_experiment, load_section
-from pipeline.engine.assembly import Wishes, experiment_runner, model_runner
+from pipeline.engine.assembly import RunOptions, experiment_runner, model_runner
 from pipeline.engine.dag import load_steps, section_models
 from pipeline.engine.executor import StepFailed
 from pipeline.engine.runner import Reporter, Runner
@@ -204,15 +204,15 @@ def _is_infrastructure(error: PipelineError) -> bool:
     return error.infrastructure if isinstance(error, StepFailed) else isinstance(error, HardwareError)
 
 
-def _wishes(target: Target, settings: Sequence[str]) -> Wishes:
-    return Wishes(boards=(target.board,), virtual=target.source == "virtual", settings=settings)
+def _options(target: Target, settings: Sequence[str]) -> RunOptions:
+    return RunOptions(boards=(target.board,), virtual=target.source == "virtual", settings=settings)
 
 
 def _experiment_run(
     project: Project, name: str, quick: bool, target: Target, settings: Sequence[str], reporter: Reporter
 ) -> Callable[[], Row]:
     def run() -> Row:
-        runner = experiment_runner(project.file, name, quick, _wishes(target, settings), reporter)
+        runner = experiment_runner(project.file, name, quick, _options(target, settings), reporter)
         rows = {
             artifact: outcome.entry.path(artifact)
             for outcome in runner.run(jobs=1)
@@ -229,7 +229,7 @@ def _model_run(
     project: Project, model: Path, target: Target, settings: Sequence[str], reporter: Reporter
 ) -> Callable[[], Row]:
     def run() -> Row:
-        runner: Runner = model_runner(project.file, model, None, None, _wishes(target, settings), reporter)
+        runner: Runner = model_runner(project.file, model, None, None, _options(target, settings), reporter)
         folders = {outcome.node.step: outcome.entry.folder for outcome in runner.run(jobs=1)}
         record: Mapping[str, Any] = project.tool("measured")(folders).record
         plain = {key: "" if value is None else _text(value) for key, value in record.items()}

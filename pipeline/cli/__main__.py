@@ -18,7 +18,7 @@ from pipeline.cli.console import PlainReporter, reporter_for_stderr
 from pipeline.cli.options import CORES, AsJson, Boards, ExperimentName, Jobs, Quick, Settings, StepName, Virtual, chosen
 from pipeline.cli.output import print_json, print_table
 from pipeline.config import load_experiment, load_project
-from pipeline.engine.assembly import Wishes, cache_root, experiment_runner
+from pipeline.engine.assembly import RunOptions, cache_root, experiment_runner
 from pipeline.engine.cache import Cache, remove_tree, tree_bytes
 from pipeline.engine.dag import load_steps, section_models
 from pipeline.engine.executor import StepFailed
@@ -72,7 +72,7 @@ def run(
     """Run an experiment: whatever is not cached, in order."""
     begin = time.monotonic()
     with reporter_for_stderr() as reporter:
-        wishes = Wishes(
+        options = RunOptions(
             boards=board or (),
             virtual=virtual,
             settings=settings or (),
@@ -80,7 +80,7 @@ def run(
             only=only,
             force=force or (),
         )
-        runner = experiment_runner(chosen.file, experiment, quick, wishes, reporter)
+        runner = experiment_runner(chosen.file, experiment, quick, options, reporter)
         outcomes = runner.run(jobs)
     _print_result(runner, outcomes, as_json)
     cached = sum(outcome.status == "cached" for outcome in outcomes)
@@ -100,8 +100,8 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Show the steps, what is cached and what will run."""
-    wishes = Wishes(boards=board or (), virtual=virtual, settings=settings or ())
-    runner = experiment_runner(chosen.file, experiment, quick, wishes, PlainReporter())
+    options = RunOptions(boards=board or (), virtual=virtual, settings=settings or ())
+    runner = experiment_runner(chosen.file, experiment, quick, options, PlainReporter())
     forecasts = runner.plan()
     if as_json:
         print_json([{"step": str(item.node), "status": item.status, "reason": item.reason} for item in forecasts])
@@ -120,8 +120,8 @@ def why(
     settings: Settings = None,
 ) -> None:
     """Name the ingredient that makes a step run, or made it run last time: old -> new."""
-    wishes = Wishes(boards=board or (), virtual=virtual, settings=settings or ())
-    runner = experiment_runner(chosen.file, experiment, quick, wishes, PlainReporter())
+    options = RunOptions(boards=board or (), virtual=virtual, settings=settings or ())
+    runner = experiment_runner(chosen.file, experiment, quick, options, PlainReporter())
     answers = runner.explain(runner.dag.step_named(step))
     for node, lines in answers.items():
         for line in lines:

@@ -13,7 +13,7 @@ from pipeline.cli.console import reporter_for_stderr
 from pipeline.cli.options import CORES, AsJson, Jobs, Quick, Settings, Virtual, chosen
 from pipeline.cli.output import print_answer, print_json, print_table
 from pipeline.config import load_project
-from pipeline.engine.assembly import Wishes, experiment_runner, model_runner
+from pipeline.engine.assembly import RunOptions, experiment_runner, model_runner
 from pipeline.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -42,12 +42,12 @@ def diff(
     as_json: AsJson = False,
 ) -> None:
     """Run host and device layer by layer and name the first one that differs; exit code 1 if there is one."""
-    wishes = Wishes(boards=(board,), virtual=virtual, settings=settings or (), until=_FLASHED)
+    options = RunOptions(boards=(board,), virtual=virtual, settings=settings or (), until=_FLASHED)
     with reporter_for_stderr() as reporter:
         if what.endswith(".tflite"):
-            runner = model_runner(chosen.file, Path(what), None, None, wishes, reporter)
+            runner = model_runner(chosen.file, Path(what), None, None, options, reporter)
         else:
-            runner = experiment_runner(chosen.file, what, quick, wishes, reporter)
+            runner = experiment_runner(chosen.file, what, quick, options, reporter)
         outcomes = runner.run(jobs)
     artifacts = {name: outcome.entry.path(name) for outcome in outcomes for name in outcome.entry.outputs}
     source = "virtual" if virtual else "hardware"

@@ -27,7 +27,7 @@ from pipeline.cli.options import (
 )
 from pipeline.cli.output import print_answer
 from pipeline.config import load_experiment, load_project
-from pipeline.engine.assembly import Wishes, experiment_runner, model_runner
+from pipeline.engine.assembly import RunOptions, experiment_runner, model_runner
 from pipeline.engine.cache import Entry
 from pipeline.engine.dag import load_steps, section_models
 from pipeline.errors import ConfigError
@@ -74,7 +74,7 @@ def compile_model(
     out: Annotated[Path, typer.Option("-o", "--out", help="the folder to make", metavar="DIR")],
     weights: Annotated[str, typer.Option("--weights", help="fast (int16) or small (int8)", metavar="KIND")] = "fast",
     runtime: Annotated[
-        str, typer.Option("--runtime", help="overlap (outputs over inputs, layers in turns) or classic", metavar="KIND")
+        str, typer.Option("--runtime", help="overlap (outputs over inputs, row-wise fusion) or classic", metavar="KIND")
     ] = "overlap",
     as_json: AsJson = False,
 ) -> None:
@@ -108,7 +108,7 @@ def measure(
 ) -> None:
     """Run a network on a board or its twin and check its outputs against TensorFlow Lite Micro."""
     asked = (f"measure.runs={runs}", f"measure.accuracy_inputs={accuracy}")
-    wishes = Wishes(boards=(board,), virtual=virtual, settings=(*asked, *(settings or ())))
+    options = RunOptions(boards=(board,), virtual=virtual, settings=(*asked, *(settings or ())))
     is_file = network.endswith(".tflite")
     if is_file and accuracy and labels is None:
         raise ConfigError("--accuracy: a .tflite file brings no test set; add --inputs X.npy and --labels Y.npy")
@@ -118,9 +118,9 @@ def measure(
         )
     with reporter_for_stderr() as reporter:
         if is_file:
-            runner = model_runner(chosen.file, Path(network), inputs, labels, wishes, reporter)
+            runner = model_runner(chosen.file, Path(network), inputs, labels, options, reporter)
         else:
-            runner = experiment_runner(chosen.file, network, quick, wishes, reporter)
+            runner = experiment_runner(chosen.file, network, quick, options, reporter)
         outcomes = runner.run(jobs)
     folders = {outcome.node.step: outcome.entry for outcome in outcomes}
     print_answer(runner.project.tool("measured")({step: entry.folder for step, entry in folders.items()}), as_json)
