@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +28,14 @@ class RunOptions:
     only: str | None = None
     force: Sequence[str] = ()
     until: str | None = None  # no step beyond this one
+
+
+def load_experiments(
+    project: Project, names: Iterable[str], *, quick: bool = False, settings: Sequence[str] = ()
+) -> list[Experiment]:
+    """Experiments of pipeline.yaml, each checked against the steps."""
+    models = section_models(load_steps(project.steps))
+    return [load_experiment(project, name, quick=quick, settings=settings, models=models) for name in names]
 
 
 def experiment_runner(file: Path, name: str, quick: bool, options: RunOptions, reporter: Reporter) -> Runner:

@@ -11,7 +11,7 @@ import graphlib
 import os
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -64,6 +64,11 @@ class Outcome:
     status: Literal["cached", "ran"]
     seconds: float
     entry: Entry
+
+
+def artifact_paths(outcomes: Iterable[Outcome]) -> dict[str, Path]:
+    """Artifact -> its file or folder; where several boards made it, the last one's."""
+    return {name: outcome.entry.path(name) for outcome in outcomes for name in outcome.entry.outputs}
 
 
 @dataclass
