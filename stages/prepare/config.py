@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
 from pipeline.stage import Config
 from pipeline.units import Hertz, Seconds
+
+if TYPE_CHECKING:
+    from data.sounds.mfcc import MfccSettings
 
 SAMPLE_RATE_HZ = 16_000  # of every keyword corpus
 
@@ -65,19 +67,6 @@ class DataConfig(Config):
         return self.image_px or _USUAL_PX.get(self.source, 32)
 
 
-@dataclass(frozen=True, kw_only=True)
-class MfccSettings:
-    """The front end in samples."""
-
-    window_samples: int
-    hop_samples: int
-    fft_size: int
-    mel_bins: int
-    low_hz: int
-    high_hz: int
-    coefficients: int
-
-
 class PrepareConfig(Config):
     """The front end: 49 x 10 as in Zhang et al. 2017 (arXiv:1711.07128), the input of the DS-CNN networks."""
 
@@ -104,6 +93,8 @@ class PrepareConfig(Config):
         return self
 
     def settings(self) -> MfccSettings:
+        from data.sounds.mfcc import MfccSettings  # with torch, which the engine need not load
+
         return MfccSettings(
             window_samples=round(self.window_s * SAMPLE_RATE_HZ),
             hop_samples=round(self.hop_s * SAMPLE_RATE_HZ),

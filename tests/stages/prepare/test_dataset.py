@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 import torch
 
-from data import CLIP_SAMPLES, Corpus, Mixing, SplitAudio, builtin_images, import_torchaudio
+from data import CLIP_SAMPLES, Corpus, builtin_images
+from data.compat import import_torchaudio
+from data.sounds.corpus import Mixing, SplitAudio
 from data.sounds.noise import background_noises
 from pipeline.errors import StageError
 from stages.prepare import dataset
