@@ -24,7 +24,7 @@ from pipeline.engine.executor import Executor
 from pipeline.engine.history import History
 from pipeline.engine.ingredients import Ingredients, differences, extra_sources, ingredients_of
 from pipeline.engine.sources import SourceTree
-from pipeline.engine.tool_versions import required_package, required_program
+from pipeline.engine.tool_versions import require_package, require_program
 from pipeline.engine.worker import Job
 from pipeline.errors import StageError
 
@@ -191,9 +191,9 @@ class Runner:
             if forecast.status != "cached":
                 stage = self.dag.stage(forecast.node)
                 for package in stage.packages:
-                    required_package(package, str(forecast.node))
+                    require_package(package, str(forecast.node))
                 for program in stage.programs_for(forecast.node.target):
-                    required_program(program, str(forecast.node), self.project.programs)
+                    require_program(program, str(forecast.node), self.project.programs)
 
     def _bring_up_to_date(self, node: Node, sources: Mapping[Node, Entry]) -> Outcome:
         ingredients = self._ingredients(node, sources)

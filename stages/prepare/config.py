@@ -10,6 +10,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
 from pipeline.stage import Config
 from pipeline.units import Hertz, Seconds
+from stages.prepare.fingerprint import folder_fingerprint
 
 if TYPE_CHECKING:
     from data.sounds.mfcc import MfccSettings
@@ -54,9 +55,8 @@ class DataConfig(Config):
         return self
 
     def outside(self) -> Mapping[str, str]:
-        from stages.prepare.fingerprint import data_fingerprint  # which reads this model
-
-        return {"root": data_fingerprint(self)}
+        made_here = self.source in ("builtin_keywords", "builtin_images")
+        return {"root": folder_fingerprint(None if made_here else self.root)}
 
     @property
     def clip_copies(self) -> int:

@@ -15,7 +15,7 @@ from pipeline.errors import StageError
 from stages.nets.config import BudgetConfig
 from stages.report.chart import layer_chart
 from stages.report.figures import fits_memory, spread
-from stages.report.stage import Report, ReportConfig, run
+from stages.report.stage import Report, run
 
 BUDGET = BudgetConfig(peak_bytes="51.7KB", size_bytes="63.6KB", macs="8.351M")
 SUMMARY_COLUMNS = (
@@ -139,7 +139,6 @@ def make_report(
         },
         put_rows(tmp_path / "trajectory.csv", steps),
         put_rows(tmp_path / "pruned_layers.csv", [pruned]),
-        config=ReportConfig(),
         budget=budget,
         experiment="kws_dscnn_s",
         out_dir=out_dir,
