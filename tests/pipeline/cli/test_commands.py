@@ -1,0 +1,161 @@
+"""Commands on one network: their arguments reach the tools of pipeline.yaml and the steps as they were given."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from pipeline.cli.__main__ import app
+from pipeline.errors import ConfigError
+
+STEP = """
+from dataclasses import dataclass
+from pathlib import Path
+from pipeline.stage import Config, Target, stage
+
+class {kind}Config(Config):
+    {fields}
+
+@dataclass(frozen=True)
+class Made:
+    {output}: Path
+
+@stage("{name}")
+def run({inputs}*, config: {kind}Config, {handed_in}out_dir: Path) -> Made:
+    (out_dir / "deep").mkdir()
+    (out_dir / "deep" / "{output}.txt").write_text(f"{text}")
+    return Made({output}=out_dir / "deep" / "{output}.txt")
+"""
+STEPS = {
+    "bring": STEP.format(
+        name="bring",
+        kind="Bring",
+        fields="model: dict[str, str]; inputs: dict[str, str] = {}; labels: dict[str, str] = {}",
+        output="net",
+        inputs="",
+        handed_in="",
+        text="{Path(config.model['path']).name} {len(config.model['sha256'])} {config.inputs.keys()}",
+    ),
+    "train": STEP.format(
+        name="train",
+        kind="Train",
+        fields="epochs: int = 7",
+        output="net",
+        inputs="",
+        handed_in="",
+        text="{config.epochs}",
+    ),
+    "flash": STEP.format(
+        name="flash",
+        kind="Flash",
+        fields="slow: bool = False",
+        output="image",
+        inputs="net: Path, ",
+        handed_in="target: Target, ",
+        text="{net.read_text()} on {target.board} {target.source}",
+    ),
+    "measure": STEP.format(
+        name="measure",
+        kind="Measure",
+        fields="runs: int = 1; accuracy_inputs: int = 9",
+        output="samples",
+        inputs="image: Path, ",
+        handed_in="target: Target, ",
+        text="{image.read_text()}: {config.runs} runs, {config.accuracy_inputs} inputs",
+    ),
+}
+TOOLS = """
+from pathlib import Path
+from pipeline.stage import Answer
+
+def told(*arguments):
+    plain = [str(a) if isinstance(a, Path) else a.model_dump() if hasattr(a, "model_dump") else a for a in arguments]
+    return Answer(text="told", record=plain)
+
+def measured(folders):
+    return Answer(text="measured", record={step: folder.is_dir() for step, folder in folders.items()})
+
+def diff(artifacts, board, source, inputs):
+    record = {"artifacts": sorted(artifacts), "asked": [board, source, inputs], "image": artifacts["image"].read_text()}
+    return Answer(text="diff", record={**record, "identical": inputs == 3})
+"""
+YAML = """
+steps: {train: brought_train, flash: brought_flash, measure: brought_measure}
+model_steps: {bring: brought_bring, flash: brought_flash, measure: brought_measure}
+tools:
+  {resources: "brought_tools:told", inspect: "brought_tools:told", optimize: "brought_tools:told",
+   import: "brought_tools:told", compile: "brought_tools:told", boards: "brought_tools:told",
+   measured: "brought_tools:measured", diff: "brought_tools:diff"}
+defaults: {boards: [stove], flash: {slow: true}}
+experiments: {bread: {train: {epochs: 3}, quick: {train: {epochs: 2}}}}
+"""
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Modules are imported by this process, so their names are used here alone."""
+    root = tmp_path_factory.mktemp("brought")
+    (root / "pipeline.yaml").write_text(YAML)
+    (root / "brought_tools.py").write_text(TOOLS)
+    (root / "net.tflite").write_bytes(b"net")
+    (root / "x.npy").write_bytes(b"x")
+    for name, text in STEPS.items():
+        (root / f"brought_{name}.py").write_text(text)
+    path = sys.path.copy()
+    yield root
+    sys.path[:] = path
+
+
+def said(project: Path, *arguments: str, code: int = 0) -> Any:
+    done = CliRunner().invoke(app, ["--file", str(project / "pipeline.yaml"), *arguments, "--json"])
+    if isinstance(done.exception, ConfigError):
+        raise done.exception
+    assert done.exit_code == code, done.output
+    return json.loads(done.stdout)
+
+
+def test_arguments_reach_the_tools(project: Path) -> None:
+    assert said(project, "inspect", "a.tflite") == ["a.tflite", None]
+    assert said(project, "inspect", "a.tflite", "--svg", "f.svg") == ["a.tflite", "f.svg"]
+    assert said(project, "optimize", "a.tflite", "-o", "b.tflite") == ["a.tflite", "b.tflite"]
+    assert said(project, "import", "a.keras", "--data", "x.npy", "-o", "b.tflite") == ["a.keras", "x.npy", "b.tflite"]
+    assert said(project, "compile", "a.tflite", "-o", "dir") == ["a.tflite", "dir", "fast", "overlap"]
+    assert said(project, "boards") == [str(project / "bench.yaml")]
+
+
+def test_a_network_of_somebody_runs_through_the_model_steps(project: Path) -> None:
+    folder = project / "out"
+    arguments = ["measure", str(project / "net.tflite"), "--board", "kiln", "--virtual", "--out", str(folder)]
+    found = said(project, *arguments, "--runs", "5", "--set", "measure.accuracy_inputs=4")
+    assert found == {"bring": True, "flash": True, "measure": True}
+    written = folder / "samples.txt"
+    assert written.read_text() == "net.tflite 64 dict_keys([]) on kiln virtual: 5 runs, 4 inputs"
+    written.write_text("writable")
+    said(project, *arguments, "--inputs", str(project / "x.npy"), "--labels", str(project / "x.npy"), "--accuracy", "2")
+    assert written.read_text() == "net.tflite 64 dict_keys(['path', 'sha256']) on kiln virtual: 30 runs, 2 inputs"
+
+
+def test_measure_refuses_what_cannot_be(project: Path) -> None:
+    net, file = str(project / "net.tflite"), str(project / "x.npy")
+    for arguments, sentence in (
+        ([net, "--accuracy", "5"], "--accuracy: a .tflite file brings no test set; add --inputs X.npy and --labels"),
+        (["bread", "--inputs", file], "--inputs, --labels: an experiment has its own test set"),
+        (["bread", "--labels", file], "--inputs, --labels: an experiment has its own test set"),
+        ([str(project / "gone.tflite")], "gone.tflite: cannot be read .No such file or directory.; check the path"),
+    ):
+        with pytest.raises(ConfigError, match=sentence):
+            said(project, "measure", *arguments, "--board", "kiln", "--virtual")
+
+
+def test_diff_runs_until_the_device_holds_the_network(project: Path) -> None:
+    same = said(project, "diff", "bread", "--board", "kiln", "--virtual", "--quick")
+    assert (same["artifacts"], same["asked"]) == (["image", "net"], ["kiln", "virtual", 3])
+    assert same["image"] == "2 on kiln virtual"
+    other = said(project, "diff", "bread", "--board", "kiln", "--virtual", "--inputs", "1", code=1)
+    assert (other["asked"], other["image"]) == (["kiln", "virtual", 1], "3 on kiln virtual")
