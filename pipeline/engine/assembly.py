@@ -1,4 +1,4 @@
-"""From the words of a command line to a Runner: project, experiment, boards, cache."""
+"""The options of a command -> a Runner: project, experiment, boards, cache."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pipeline.stage import Target
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """What the options of `run`, `plan`, `why` and `measure` ask for."""
+    """The options of `run`, `plan`, `why`, `measure` and `diff`."""
 
     boards: Sequence[str] = ()
     virtual: bool = False
