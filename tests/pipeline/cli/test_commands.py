@@ -36,53 +36,34 @@ def run({inputs}*, config: {kind}Config, {handed_in}out_dir: Path) -> Made:
     (out_dir / "deep" / "{output}.txt").write_text(f"{text}")
     return Made({output}=out_dir / "deep" / "{output}.txt")
 """
+
+
+def declared(name: str, output: str, text: str, fields: str, inputs: str = "", handed_in: str = "") -> str:
+    return STEP.format(
+        name=name, kind=name.title(), output=output, text=text, fields=fields, inputs=inputs, handed_in=handed_in
+    )
+
+
+TARGET = "target: Target, "
 STEPS = {
-    "bring": STEP.format(
-        name="bring",
-        kind="Bring",
-        fields="model: dict[str, str]; inputs: dict[str, str] = {}; labels: dict[str, str] = {}",
-        output="net",
-        inputs="",
-        handed_in="",
-        text="{Path(config.model['path']).name} {len(config.model['sha256'])} {config.inputs.keys()}",
+    "bring": declared(
+        *("bring", "net", "{Path(config.model['path']).name} {len(config.model['sha256'])} {config.inputs.keys()}"),
+        "model: dict[str, str]; inputs: dict[str, str] = {}; labels: dict[str, str] = {}",
     ),
-    "train": STEP.format(
-        name="train",
-        kind="Train",
-        fields="epochs: int = 7",
-        output="net",
-        inputs="",
-        handed_in="",
-        text="{config.epochs}",
+    "train": declared("train", "net", "{config.epochs}", "epochs: int = 7"),
+    "flash": declared(
+        *("flash", "image", "{net.read_text()} on {target.board} {target.source}"),
+        *("slow: bool = False", "net: Path, ", TARGET),
     ),
-    "flash": STEP.format(
-        name="flash",
-        kind="Flash",
-        fields="slow: bool = False",
-        output="image",
-        inputs="net: Path, ",
-        handed_in="target: Target, ",
-        text="{net.read_text()} on {target.board} {target.source}",
+    "measure": declared(
+        *("measure", "samples", "{image.read_text()}: {config.runs} runs, {config.accuracy_inputs} inputs"),
+        *("runs: int = 1; accuracy_inputs: int = 9", "image: Path, ", TARGET),
     ),
-    "measure": STEP.format(
-        name="measure",
-        kind="Measure",
-        fields="runs: int = 1; accuracy_inputs: int = 9",
-        output="samples",
-        inputs="image: Path, ",
-        handed_in="target: Target, ",
-        text="{image.read_text()}: {config.runs} runs, {config.accuracy_inputs} inputs",
+    "sum": declared(
+        *("sum", "rows", "board,price,latency_ms\\n{''.join(f'{b},{config.price},' + chr(10) for b in samples)}"),
+        *("price: float = 2.0", "samples: PerBoard, "),
     ),
 }
-STEPS["sum"] = STEP.format(
-    name="sum",
-    kind="Sum",
-    fields="price: float = 2.0",
-    output="rows",
-    inputs="samples: PerBoard, ",
-    handed_in="",
-    text="board,price,latency_ms\\n{''.join(f'{board},{config.price},' + chr(10) for board in samples)}",
-)
 TOOLS = """
 from pathlib import Path
 from pipeline.stage import Answer
