@@ -1,17 +1,17 @@
 """Data sets: what they are (manifests) and how they become clips, pictures and labels. The data are never here."""
 
-from data.compat import import_torchaudio, import_torchvision
 from data.examples.class_folders import folder_data
 from data.fetching.download import Listener
-from data.fetching.manifest import SPLITS, Manifest, Split, load_manifest, manifest_names
+from data.fetching.manifest import load_manifest
+from data.fetching.splits import SPLITS, Split
 from data.fetching.store import Located, located
 from data.pictures.builtin_images import builtin_images
 from data.pictures.cifar10 import cifar10_images
 from data.pictures.imagenet import imagenet_images
-from data.pictures.images import ImageSet, ImageSplit
+from data.pictures.images import ImageSet
 from data.pictures.visual_wake_words import visual_wake_words_images
 from data.sounds.audio import CLIP_SAMPLES, SAMPLE_RATE_HZ
-from data.sounds.corpus import Corpus, Mixing, SplitAudio
+from data.sounds.corpus import Corpus
 from data.sounds.keywords import CorpusSize, keyword_corpus
 from data.sounds.speech_commands import speech_commands_corpus
 
@@ -22,23 +22,16 @@ __all__ = [
     "Corpus",
     "CorpusSize",
     "ImageSet",
-    "ImageSplit",
     "Listener",
     "Located",
-    "Manifest",
-    "Mixing",
     "Split",
-    "SplitAudio",
     "builtin_images",
     "cifar10_images",
     "folder_data",
     "imagenet_images",
-    "import_torchaudio",
-    "import_torchvision",
     "keyword_corpus",
     "load_manifest",
     "located",
-    "manifest_names",
     "speech_commands_corpus",
     "visual_wake_words_images",
 ]

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from data.sounds.corpus import Mixing, SplitAudio, example
-from data.sounds.mfcc import Mfcc, RecordedFrontEnd
+from data.sounds.mfcc import Mfcc, MfccSettings
 from pipeline.errors import StageError
 
 RECORD = "augmentation.json"
@@ -76,7 +76,7 @@ def _clips(folder: Path, record: AudioRecord) -> Augment:
         mixing=Mixing(**mixing),
         speakers=(),
     )
-    mfcc = Mfcc(RecordedFrontEnd(**record.front_end))
+    mfcc = Mfcc(MfccSettings(**record.front_end))
     mean, std = np.array(record.mean, dtype=np.float32), np.array(record.std, dtype=np.float32)
 
     def augment(numbers: npt.NDArray[np.int64], seed: Sequence[int]) -> Float32:

@@ -9,22 +9,19 @@ middle, a shorter one is centred. `_background_noise_`, where present, is mixed 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import overload
 
 import numpy as np
 
-from data.fetching.manifest import SPLITS, Split
+from data.fetching.splits import HELD_OUT_SHARE, SPLITS, Int64, Split, hash_share, hashed_split
 from data.pictures.images import IMAGE_SUFFIXES, FilePictures, ImageSet, ImageSplit
-from data.sounds.audio import FULL_SCALE, SAMPLE_RATE_HZ, Float, Int16, centred, read_wav, to_int16
-from data.sounds.corpus import Corpus, Mixing, SplitAudio
-from data.sounds.noise import background_noises, recorded_noises
+from data.sounds.audio import SAMPLE_RATE_HZ, Float, WavClips, centred
+from data.sounds.corpus import AS_RECORDED, Corpus, Mixing, SplitAudio
+from data.sounds.noise import NOISE_FOLDER, background_noises, recorded_noises
 from pipeline.errors import StageError
 
-NOISE_FOLDER = "_background_noise_"
 _ALIASES: dict[Split, tuple[str, ...]] = {
     "train": ("train", "training"),
     "validation": ("validation", "valid", "val", "dev"),
@@ -37,7 +34,6 @@ _TRAIN = Mixing(
     snr_db=(5.0, 40.0),
     silence_dbfs=(-65.0, -10.0),
 )
-_HELD_OUT = Mixing(shift_samples=0, gain_db=(0.0, 0.0), noise_share=0.0, snr_db=(0.0, 0.0), silence_dbfs=(-60.0, -15.0))
 
 
 @dataclass(frozen=True)
@@ -49,27 +45,8 @@ class Files:
     labels: dict[Split, tuple[int, ...]]
     rule: str  # how it was split, for the record
 
-    def label_array(self, split: Split) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    def label_array(self, split: Split) -> Int64:
         return np.asarray(self.labels[split], dtype=np.int64)
-
-
-@dataclass(frozen=True)
-class CentredClips(Sequence[Int16]):
-    """Clips of any length, read when they are asked for."""
-
-    paths: tuple[Path, ...]
-
-    def __len__(self) -> int:
-        return len(self.paths)
-
-    @overload
-    def __getitem__(self, index: int) -> Int16: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Int16]: ...
-    def __getitem__(self, index: int | slice) -> Int16 | Sequence[Int16]:
-        if isinstance(index, slice):
-            return CentredClips(self.paths[index])
-        return to_int16(centred(read_wav(self.paths[index]).astype(np.float64) / FULL_SCALE))
 
 
 def folder_data(root: Path, *, image_px: int, copies: int, seed: int) -> Corpus | ImageSet:
@@ -101,17 +78,6 @@ def found_files(root: Path) -> Files:
     return _files(root, members, split_of, "split by the hash of the file names")
 
 
-def hashed_split(name: str, validation: float = 0.1, test: float = 0.1) -> Split:
-    """Where a name belongs; it stays there whatever else is added."""
-    place = hash_share(name)
-    return "test" if place < test else "validation" if place < test + validation else "train"
-
-
-def hash_share(name: str) -> float:
-    """A number from 0 to 1 that depends on the name alone."""
-    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") / 2**64
-
-
 def _split_folder(root: Path, split: Split) -> Path | None:
     return next((root / name for name in _ALIASES[split] if (root / name).is_dir()), None)
 
@@ -126,7 +92,7 @@ def _laid_out(root: Path, folders: dict[Split, Path | None]) -> Files:
             members.setdefault(name, []).extend(paths)
             for path in paths:
                 is_spared = split == "train" and folders["validation"] is None
-                spared = is_spared and hash_share(f"{name}/{path.name}") < 0.1
+                spared = is_spared and hash_share(f"{name}/{path.name}") < HELD_OUT_SHARE
                 split_of[path] = "validation" if spared else split
     return _files(root, members, split_of, "split by its sub-folders")
 
@@ -172,11 +138,11 @@ def _corpus(root: Path, files: Files, source: str, copies: int, seed: int) -> Co
     for number, split in enumerate(SPLITS):
         times = copies if split == "train" else 1
         splits[split] = SplitAudio(
-            clips=CentredClips(files.paths[split]),
+            clips=WavClips(root, tuple(path.relative_to(root).as_posix() for path in files.paths[split]), centred),
             takes=np.repeat(np.arange(len(files.paths[split]), dtype=np.int64), times),
             labels=np.repeat(files.label_array(split), times),
             noises=noises or background_noises([seed, number]),
-            mixing=_TRAIN if split == "train" else _HELD_OUT,
+            mixing=_TRAIN if split == "train" else AS_RECORDED,
             speakers=(),
         )
     return Corpus(source=source, classes=files.classes, seed=seed, splits=splits)

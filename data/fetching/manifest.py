@@ -11,10 +11,9 @@ from typing import Annotated, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from data.fetching.splits import SPLITS, Split
 from pipeline.errors import StageError
 
-Split = Literal["train", "validation", "test"]
-SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 MANIFESTS = Path(__file__).parent.parent / "manifests"
 SILENCE = "silence"
 UNKNOWN = "unknown"

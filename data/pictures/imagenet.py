@@ -9,8 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from data.examples.class_folders import hash_share
-from data.fetching.manifest import SPLITS, Split
+from data.fetching.splits import SPLITS, Split, hash_share
 from data.fetching.store import Located
 from data.pictures.images import IMAGE_SUFFIXES, FilePictures, ImageSet, ImageSplit
 from pipeline.errors import StageError

@@ -6,7 +6,6 @@ Greyscale, palette and CMYK files become RGB. Refused with the file's name: what
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -15,11 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from data.compat import import_torchvision
-from data.fetching.manifest import Split
+from data.fetching.splits import DataSet, Labelled, Split
 from pipeline.errors import StageError
 
 UInt8 = npt.NDArray[np.uint8]
-Int64 = npt.NDArray[np.int64]
 Fit = Literal["squash", "crop"]  # whole picture with its sides changed | shorter side fits, the middle is kept
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".ppm", ".webp")
 
@@ -34,26 +32,17 @@ class Pictures(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImageSplit:
+class ImageSplit(Labelled):
     """Pictures and their classes."""
 
     pictures: Pictures
-    labels: Int64
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImageSet:
+class ImageSet(DataSet[ImageSplit]):
     """A data set as pictures."""
 
-    source: str  # one line for people: what it is and where it came from
-    classes: tuple[str, ...]
     image_px: int
-    splits: Mapping[Split, ImageSplit]
-
-    @property
-    def examples(self) -> int:
-        """How many there are in all splits."""
-        return sum(len(split.labels) for split in self.splits.values())
 
     def rows(self, split: Split, start: int, stop: int) -> UInt8:
         """Pictures `start` to `stop` of a split."""

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from data.examples.class_folders import hash_share
-from data.fetching.manifest import SPLITS, Split, load_manifest
+from data.fetching.manifest import load_manifest
+from data.fetching.splits import SPLITS, Split, hash_share
 from data.fetching.store import Located
 from data.pictures.images import FilePictures, ImageSet, ImageSplit
 from pipeline.errors import StageError

@@ -9,7 +9,10 @@ import functools
 import io
 import math
 import struct
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +21,7 @@ from pipeline.errors import StageError
 
 Int16 = npt.NDArray[np.int16]
 Float = npt.NDArray[np.float64]
+Samples = TypeVar("Samples", Int16, Float)
 
 SAMPLE_RATE_HZ = 16_000
 CLIP_SAMPLES = SAMPLE_RATE_HZ  # one second, as in Speech Commands
@@ -31,6 +35,28 @@ _PASS_BAND = 0.94  # of the lower Nyquist frequency; the rest is the filter's sl
 _KAISER_BETA = 7.0
 _TRIM_THRESHOLD = 0.01  # of the peak: keeps the weak final f of 'off'
 _TRIM_MARGIN_SAMPLES = SAMPLE_RATE_HZ // 100
+
+
+class Clips(Protocol):
+    """Clips of one second that can be asked for by number."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: int, /) -> Int16: ...
+
+
+@dataclass(frozen=True)
+class WavClips:
+    """Clips that are read when they are asked for: a whole training split would fill a gigabyte."""
+
+    folder: Path
+    names: tuple[str, ...]  # CLASS/FILE
+    fit: Callable[[Int16], Int16]  # to one second: `padded` or `centred`
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __getitem__(self, index: int) -> Int16:
+        return self.fit(read_wav(f"{self.folder}/{self.names[index]}"))
 
 
 def decode_wav(content: bytes, where: str, *, streamed: bool = False) -> tuple[Int16, int]:
@@ -98,11 +124,11 @@ def read_wav(path: Path | str) -> Int16:
     return samples
 
 
-def resample(samples: Float, from_hz: int, to_hz: int = SAMPLE_RATE_HZ) -> Float:
-    """Change the sample rate by a windowed-sinc polyphase filter."""
-    if from_hz == to_hz:
+def resample(samples: Float, from_hz: int) -> Float:
+    """At 16 kHz, by a windowed-sinc polyphase filter."""
+    if from_hz == SAMPLE_RATE_HZ:
         return samples
-    up, down, taps, bank = _polyphase_bank(from_hz, to_hz)
+    up, down, taps, bank = _polyphase_bank(from_hz)
     count = -(-len(samples) * up // down)
     position = np.arange(count, dtype=np.int64) * down
     padded = np.concatenate([np.zeros(taps // 2 - 1), samples, np.zeros(taps // 2 + 1)])
@@ -111,11 +137,11 @@ def resample(samples: Float, from_hz: int, to_hz: int = SAMPLE_RATE_HZ) -> Float
 
 
 @functools.cache
-def _polyphase_bank(from_hz: int, to_hz: int) -> tuple[int, int, int, Float]:
+def _polyphase_bank(from_hz: int) -> tuple[int, int, int, Float]:
     """Up and down factor, taps per phase, and one row of filter taps for each fraction of an input sample."""
-    divisor = math.gcd(from_hz, to_hz)
-    up, down = to_hz // divisor, from_hz // divisor
-    cutoff = min(1.0, to_hz / from_hz) * _PASS_BAND
+    divisor = math.gcd(from_hz, SAMPLE_RATE_HZ)
+    up, down = SAMPLE_RATE_HZ // divisor, from_hz // divisor
+    cutoff = min(1.0, SAMPLE_RATE_HZ / from_hz) * _PASS_BAND
     half = math.ceil(_ZERO_CROSSINGS / cutoff)
     taps = 2 * half
     # Tap k of phase p lies (k - half + 1) - p/up input samples from the output sample.
@@ -133,7 +159,13 @@ def trimmed(samples: Float) -> Float:
     return samples[max(0, loud[0] - _TRIM_MARGIN_SAMPLES) : loud[-1] + 1 + _TRIM_MARGIN_SAMPLES]
 
 
-def centred(samples: Float) -> Float:
+def padded(samples: Int16) -> Int16:
+    """One second from the start; what is shorter is followed by zeros, as in the recipe of Speech Commands."""
+    kept = samples[:CLIP_SAMPLES]
+    return kept if len(kept) == CLIP_SAMPLES else np.pad(kept, (0, CLIP_SAMPLES - len(kept)))
+
+
+def centred(samples: Samples) -> Samples:
     """One second with the samples in the middle; what is longer loses both ends."""
     surplus = max(0, len(samples) - CLIP_SAMPLES)
     kept = samples[surplus // 2 : surplus // 2 + CLIP_SAMPLES]

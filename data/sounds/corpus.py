@@ -7,17 +7,15 @@ Each example has a random generator of its own, seeded by (seed, split, index): 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from data.fetching.manifest import SPLITS, Split
-from data.sounds.audio import CLIP_SAMPLES, FULL_SCALE, Float, Int16, to_int16
+from data.fetching.splits import SPLITS, DataSet, Int64, Labelled, Split
+from data.sounds.audio import CLIP_SAMPLES, FULL_SCALE, Clips, Float, Int16, to_int16
 
 NO_CLIP = -1  # in `takes`: an example of silence
-Int64 = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,41 +35,33 @@ class Mixing:
         return not self.shift_samples and self.gain_db == (0.0, 0.0) and not self.noise_share and self.tempo == 1.0
 
 
+# Recordings are held out as they are.
+AS_RECORDED = Mixing(
+    shift_samples=0, gain_db=(0.0, 0.0), noise_share=0.0, snr_db=(0.0, 0.0), silence_dbfs=(-60.0, -15.0)
+)
+
+
 @dataclass(frozen=True, kw_only=True)
-class SplitAudio:
+class SplitAudio(Labelled):
     """One split: example i is clip `takes[i]`, or silence, and belongs to class `labels[i]`."""
 
-    clips: Sequence[Int16]
+    clips: Clips
     takes: Int64
-    labels: Int64
     noises: Sequence[Float]
     mixing: Mixing
     speakers: tuple[str, ...]  # voices, or hashes of speakers; no one is in two splits
 
 
 @dataclass(frozen=True, kw_only=True)
-class Corpus:
+class Corpus(DataSet[SplitAudio]):
     """A data set as audio."""
 
-    source: str  # one line for people: what it is and where it came from
-    classes: tuple[str, ...]
     seed: int
-    splits: Mapping[Split, SplitAudio]
-
-    @property
-    def examples(self) -> int:
-        """How many there are in all splits."""
-        return sum(len(audio.takes) for audio in self.splits.values())
 
     def rows(self, split: Split, start: int, stop: int) -> Int16:
         """Examples `start` to `stop` of a split, one second a row."""
         audio, number = self.splits[split], SPLITS.index(split)
         return np.stack([example(audio, i, [self.seed, number, i]) for i in range(start, min(stop, len(audio.takes)))])
-
-    def batches(self, split: Split, size: int) -> Iterator[Int16]:
-        """All examples of a split in order, as arrays of at most `size` rows of one second."""
-        for start in range(0, len(self.splits[split].takes), size):
-            yield self.rows(split, start, start + size)
 
 
 def example(audio: SplitAudio, index: int, seed: Sequence[int]) -> Int16:

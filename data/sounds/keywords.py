@@ -15,7 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from data.fetching.manifest import SILENCE, SPLITS, UNKNOWN, Manifest, Split, SpokenCorpus, load_manifest
+from data.fetching.manifest import SILENCE, UNKNOWN, Manifest, SpokenCorpus, load_manifest
+from data.fetching.splits import SPLITS, Split
 from data.sounds.audio import SAMPLE_RATE_HZ, Int16
 from data.sounds.corpus import NO_CLIP, Corpus, Mixing, SplitAudio
 from data.sounds.espeak import PROGRAM, Utterance, espeak_version, find_espeak, speak

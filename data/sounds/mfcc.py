@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -29,28 +29,9 @@ LOG_FLOOR = 1e-6  # of power, full scale being 1: above the rounding noise of in
 _CLIPS_AT_ONCE = 8  # their frames and spectra stay in the cache of a core: 64 take twice as long a clip
 
 
-class FrontEnd(Protocol):
-    """The settings in samples."""
-
-    @property
-    def window_samples(self) -> int: ...
-    @property
-    def hop_samples(self) -> int: ...
-    @property
-    def fft_size(self) -> int: ...
-    @property
-    def mel_bins(self) -> int: ...
-    @property
-    def low_hz(self) -> int: ...
-    @property
-    def high_hz(self) -> int: ...
-    @property
-    def coefficients(self) -> int: ...
-
-
 @dataclass(frozen=True, kw_only=True)
-class RecordedFrontEnd:
-    """The settings as a record of prepare holds them."""
+class MfccSettings:
+    """The front end in samples, as dataset.json and augmentation.json record it."""
 
     window_samples: int
     hop_samples: int
@@ -64,7 +45,7 @@ class RecordedFrontEnd:
 class Mfcc:
     """Computes features of many clips at once; tables are made once."""
 
-    def __init__(self, settings: FrontEnd) -> None:
+    def __init__(self, settings: MfccSettings) -> None:
         functional = import_torchaudio().functional
         self._settings = settings
         window = torch.hann_window(settings.window_samples, periodic=True, dtype=torch.float32)

@@ -13,6 +13,7 @@ import numpy as np
 from data.sounds.audio import CLIP_SAMPLES, FULL_SCALE, SAMPLE_RATE_HZ, Float, read_wav
 from pipeline.errors import StageError
 
+NOISE_FOLDER = "_background_noise_"  # where Speech Commands keeps its recordings; a user's own folder may too
 NOISE_S = 20  # length of each recording: long enough that two clips rarely share a stretch
 _LOWEST_HZ = 20.0  # below it a colour would have no bound
 _SYLLABLES_HZ = 4.0  # rate at which speech swells and fades

@@ -9,19 +9,17 @@ speaker is in two splits.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import overload
 
 import numpy as np
 
-from data.fetching.manifest import SILENCE, SPLITS, UNKNOWN, Manifest, Split, load_manifest
-from data.sounds.audio import CLIP_SAMPLES, SAMPLE_RATE_HZ, Float, Int16, read_wav
-from data.sounds.corpus import NO_CLIP, Corpus, Mixing, SplitAudio
-from data.sounds.noise import recorded_noises
+from data.fetching.manifest import SILENCE, UNKNOWN, Manifest, load_manifest
+from data.fetching.splits import SPLITS, Split
+from data.sounds.audio import SAMPLE_RATE_HZ, Float, WavClips, padded
+from data.sounds.corpus import AS_RECORDED, NO_CLIP, Corpus, Mixing, SplitAudio
+from data.sounds.noise import NOISE_FOLDER, recorded_noises
 from pipeline.errors import StageError
 
-NOISE_FOLDER = "_background_noise_"
 LISTS: Mapping[Split, str] = {"validation": "validation_list.txt", "test": "testing_list.txt"}
 VERSIONS = ("speech_commands_v0.01", "speech_commands_v0.02")
 _SHARE = 10  # keyword clips for each example of unknown, and of silence
@@ -34,31 +32,6 @@ _TRAIN = Mixing(
     silence_dbfs=(-65.0, -10.0),
     tempo=1.15,
 )
-_HELD_OUT = Mixing(  # the recordings as they are
-    shift_samples=0, gain_db=(0.0, 0.0), noise_share=0.0, snr_db=(0.0, 0.0), silence_dbfs=(-60.0, -15.0)
-)
-
-
-@dataclass(frozen=True)
-class WavClips(Sequence[Int16]):
-    """Clips that are read when they are asked for: a whole training split would fill a gigabyte."""
-
-    folder: Path
-    names: tuple[str, ...]  # WORD/FILE
-
-    def __len__(self) -> int:
-        return len(self.names)
-
-    @overload
-    def __getitem__(self, index: int) -> Int16: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Int16]: ...
-    def __getitem__(self, index: int | slice) -> Int16 | Sequence[Int16]:
-        """One second; a shorter recording is followed by zeros, as in the published recipe."""
-        if isinstance(index, slice):
-            return WavClips(self.folder, self.names[index])
-        samples = read_wav(f"{self.folder}/{self.names[index]}")[:CLIP_SAMPLES]
-        return samples if len(samples) == CLIP_SAMPLES else np.pad(samples, (0, CLIP_SAMPLES - len(samples)))
 
 
 def speech_commands_corpus(name: str, root: Path, *, copies: int, seed: int, origin: str = "local copy") -> Corpus:
@@ -73,7 +46,7 @@ def speech_commands_corpus(name: str, root: Path, *, copies: int, seed: int, ori
     noises = recorded_noises(folder / NOISE_FOLDER)
     splits = {
         split: _split_audio(
-            manifest, WavClips(folder, names[split]), noises, split, copies if split == "train" else 1, seed
+            manifest, WavClips(folder, names[split], padded), noises, split, copies if split == "train" else 1, seed
         )
         for split in SPLITS
     }
@@ -117,7 +90,7 @@ def _split_audio(
         takes=np.repeat(np.asarray(takes, dtype=np.int64), copies),
         labels=np.repeat(np.asarray(labels, dtype=np.int64), copies),
         noises=noises,
-        mixing=_TRAIN if split == "train" else _HELD_OUT,
+        mixing=_TRAIN if split == "train" else AS_RECORDED,
         speakers=tuple(sorted({_speaker(name) for name in clips.names})),
     )
 

@@ -17,11 +17,10 @@ from typing import Any
 
 from pipeline.ci.baseline import DEFAULT_TOLERANCES, IDENTITY, Comparison, Row, Tolerance, ToleranceField, compared
 from pipeline.ci.junit import Case, Suite
-from pipeline.config import Project, load_experiment, load_section
-from pipeline.engine.assembly import Wishes, experiment_runner, model_runner
-from pipeline.engine.dag import load_steps, section_models
+from pipeline.config import Project, load_section
+from pipeline.engine.assembly import RunOptions, experiment_runner, load_experiments, model_runner
 from pipeline.engine.executor import StepFailed
-from pipeline.engine.runner import Reporter, Runner
+from pipeline.engine.runner import Reporter, artifact_paths
 from pipeline.errors import ConfigError, HardwareAbsent, HardwareError, PipelineError
 from pipeline.stage import Config, Target
 
@@ -112,22 +111,14 @@ def tasks_of(
 ) -> list[Task]:
     """Every experiment and model on every board wanted; raises `HardwareAbsent` where that leaves nothing."""
     attached = project.attached_boards() or frozenset()
-    models = section_models(load_steps(project.steps))
     names = tuple(only) or (tuple(project.experiments) if config.experiments is None else config.experiments)
     brought = {path.stem: project.root / path for path in config.models if not only or path.stem in only}
     tasks = []
-    for name in names:
-        if name in brought:
-            continue
-        listed = load_experiment(project, name, quick=config.quick, settings=settings, models=models).boards
-        for target in _targets(boards, listed, attached):
-            tasks.append(
-                Task(
-                    f"{name}-quick" if config.quick else name,
-                    target,
-                    _experiment_run(project, name, config.quick, target, settings, reporter),
-                )
-            )
+    trained = [name for name in names if name not in brought]
+    for experiment in load_experiments(project, trained, quick=config.quick, settings=settings):
+        for target in _targets(boards, experiment.boards, attached):
+            run = _experiment_run(project, experiment.name, config.quick, target, settings, reporter)
+            tasks.append(Task(experiment.run_name, target, run))
     for name, path in brought.items():
         listed = config.boards or tuple(project.document.below("defaults").values.get("boards", ()))
         for target in _targets(boards, listed, attached):
@@ -204,21 +195,16 @@ def _is_infrastructure(error: PipelineError) -> bool:
     return error.infrastructure if isinstance(error, StepFailed) else isinstance(error, HardwareError)
 
 
-def _wishes(target: Target, settings: Sequence[str]) -> Wishes:
-    return Wishes(boards=(target.board,), virtual=target.source == "virtual", settings=settings)
+def _options(target: Target, settings: Sequence[str]) -> RunOptions:
+    return RunOptions(boards=(target.board,), virtual=target.source == "virtual", settings=settings)
 
 
 def _experiment_run(
     project: Project, name: str, quick: bool, target: Target, settings: Sequence[str], reporter: Reporter
 ) -> Callable[[], Row]:
     def run() -> Row:
-        runner = experiment_runner(project.file, name, quick, _wishes(target, settings), reporter)
-        rows = {
-            artifact: outcome.entry.path(artifact)
-            for outcome in runner.run(jobs=1)
-            if outcome.node.target is None
-            for artifact in outcome.entry.outputs
-        }[runner.project.show.get("rows", "")]
+        runner = experiment_runner(project.file, name, quick, _options(target, settings), reporter)
+        rows = artifact_paths(runner.run(jobs=1))[project.show.get("rows", "")]
         found = [row for row in csv.DictReader(rows.read_text().splitlines()) if row["board"] == target.board]
         return {**found[0], "experiment": runner.experiment.run_name, "source": target.source}
 
@@ -229,7 +215,7 @@ def _model_run(
     project: Project, model: Path, target: Target, settings: Sequence[str], reporter: Reporter
 ) -> Callable[[], Row]:
     def run() -> Row:
-        runner: Runner = model_runner(project.file, model, None, None, _wishes(target, settings), reporter)
+        runner = model_runner(project.file, model, None, None, _options(target, settings), reporter)
         folders = {outcome.node.step: outcome.entry.folder for outcome in runner.run(jobs=1)}
         record: Mapping[str, Any] = project.tool("measured")(folders).record
         plain = {key: "" if value is None else _text(value) for key, value in record.items()}

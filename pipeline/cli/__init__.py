@@ -1,1 +1,1 @@
-"""Words of a command line -> calls of the engine, and their results as text or JSON."""
+"""A command line -> calls of the engine, and their results as text or JSON."""

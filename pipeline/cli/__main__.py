@@ -17,12 +17,12 @@ from pipeline.cli import bench_commands, model_commands
 from pipeline.cli.console import PlainReporter, reporter_for_stderr
 from pipeline.cli.options import CORES, AsJson, Boards, ExperimentName, Jobs, Quick, Settings, StepName, Virtual, chosen
 from pipeline.cli.output import print_json, print_table
-from pipeline.config import load_experiment, load_project
-from pipeline.engine.assembly import Wishes, cache_root, experiment_runner
+from pipeline.config import load_project
+from pipeline.engine.assembly import RunOptions, cache_root, experiment_runner, load_experiments
 from pipeline.engine.cache import Cache, remove_tree, tree_bytes
-from pipeline.engine.dag import load_steps, section_models
+from pipeline.engine.dag import load_steps
 from pipeline.engine.executor import StepFailed
-from pipeline.engine.runner import Outcome, Runner
+from pipeline.engine.runner import Outcome, Runner, artifact_paths
 from pipeline.errors import ConfigError, DiskFull, PipelineError
 from pipeline.units import parse_bytes, parse_seconds
 
@@ -72,7 +72,7 @@ def run(
     """Run an experiment: whatever is not cached, in order."""
     begin = time.monotonic()
     with reporter_for_stderr() as reporter:
-        wishes = Wishes(
+        options = RunOptions(
             boards=board or (),
             virtual=virtual,
             settings=settings or (),
@@ -80,7 +80,7 @@ def run(
             only=only,
             force=force or (),
         )
-        runner = experiment_runner(chosen.file, experiment, quick, wishes, reporter)
+        runner = experiment_runner(chosen.file, experiment, quick, options, reporter)
         outcomes = runner.run(jobs)
     _print_result(runner, outcomes, as_json)
     cached = sum(outcome.status == "cached" for outcome in outcomes)
@@ -100,9 +100,7 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Show the steps, what is cached and what will run."""
-    wishes = Wishes(boards=board or (), virtual=virtual, settings=settings or ())
-    runner = experiment_runner(chosen.file, experiment, quick, wishes, PlainReporter())
-    forecasts = runner.plan()
+    forecasts = _runner(experiment, quick, board, virtual, settings).plan()
     if as_json:
         print_json([{"step": str(item.node), "status": item.status, "reason": item.reason} for item in forecasts])
         return
@@ -120,8 +118,7 @@ def why(
     settings: Settings = None,
 ) -> None:
     """Name the ingredient that makes a step run, or made it run last time: old -> new."""
-    wishes = Wishes(boards=board or (), virtual=virtual, settings=settings or ())
-    runner = experiment_runner(chosen.file, experiment, quick, wishes, PlainReporter())
+    runner = _runner(experiment, quick, board, virtual, settings)
     answers = runner.explain(runner.dag.step_named(step))
     for node, lines in answers.items():
         for line in lines:
@@ -132,8 +129,7 @@ def why(
 def list_experiments(as_json: AsJson = False) -> None:
     """List the experiments of pipeline.yaml."""
     project = load_project(chosen.file)
-    models = section_models(load_steps(project.steps))
-    loaded = [load_experiment(project, name, quick=False, settings=(), models=models) for name in project.experiments]
+    loaded = load_experiments(project, project.experiments)
     if as_json:
         print_json(
             [{"experiment": item.name, "description": item.description, "boards": item.boards} for item in loaded]
@@ -211,13 +207,14 @@ def _fail(sentence: str, exit_code: int, trace: str | None) -> None:
     sys.exit(exit_code)
 
 
+def _runner(experiment: str, quick: bool, board: list[str] | None, virtual: bool, settings: list[str] | None) -> Runner:
+    """For commands that run nothing."""
+    options = RunOptions(boards=board or (), virtual=virtual, settings=settings or ())
+    return experiment_runner(chosen.file, experiment, quick, options, PlainReporter())
+
+
 def _print_result(runner: Runner, outcomes: Sequence[Outcome], as_json: bool) -> None:
-    paths = {
-        artifact: outcome.entry.path(artifact)
-        for outcome in outcomes
-        if outcome.node.target is None
-        for artifact in outcome.entry.outputs
-    }
+    paths = artifact_paths(outcome for outcome in outcomes if outcome.node.target is None)
     show = runner.project.show
     if not as_json:
         if (table := paths.get(show.get("table", ""))) is not None:

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pipeline.cli.console import reporter_for_stderr
-from pipeline.cli.options import CORES, AsJson, Jobs, Quick, Settings, Virtual, chosen
+from pipeline.cli.options import CORES, AsJson, Jobs, Network, OneBoard, Quick, Settings, Virtual, chosen
 from pipeline.cli.output import print_answer, print_json, print_table
+from pipeline.cli.runs import finished_run
 from pipeline.config import load_project
-from pipeline.engine.assembly import Wishes, experiment_runner, model_runner
+from pipeline.engine.assembly import RunOptions
+from pipeline.engine.runner import artifact_paths
 from pipeline.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -30,10 +32,8 @@ def boards(as_json: AsJson = False) -> None:
 
 
 def diff(
-    what: Annotated[
-        str, typer.Argument(help="an int8 .tflite file or an experiment", metavar="MODEL.tflite|EXPERIMENT")
-    ],
-    board: Annotated[str, typer.Option("--board", help="where to run it; attached unless --virtual", metavar="NAME")],
+    network: Network,
+    board: OneBoard,
     virtual: Virtual = False,
     quick: Quick = False,
     most_inputs: Annotated[int, typer.Option("--inputs", min=1, help="how many of the golden inputs")] = 3,
@@ -42,16 +42,10 @@ def diff(
     as_json: AsJson = False,
 ) -> None:
     """Run host and device layer by layer and name the first one that differs; exit code 1 if there is one."""
-    wishes = Wishes(boards=(board,), virtual=virtual, settings=settings or (), until=_FLASHED)
-    with reporter_for_stderr() as reporter:
-        if what.endswith(".tflite"):
-            runner = model_runner(chosen.file, Path(what), None, None, wishes, reporter)
-        else:
-            runner = experiment_runner(chosen.file, what, quick, wishes, reporter)
-        outcomes = runner.run(jobs)
-    artifacts = {name: outcome.entry.path(name) for outcome in outcomes for name in outcome.entry.outputs}
+    options = RunOptions(boards=(board,), virtual=virtual, settings=settings or (), until=_FLASHED)
+    runner, outcomes = finished_run(network, quick, options, jobs)
     source = "virtual" if virtual else "hardware"
-    answer = runner.project.tool("diff")(artifacts, board, source, most_inputs)
+    answer = runner.project.tool("diff")(artifact_paths(outcomes), board, source, most_inputs)
     print_answer(answer, as_json)
     if not answer.record["identical"]:
         raise typer.Exit(1)

@@ -12,13 +12,14 @@ from typing import Annotated
 
 import typer
 
-from pipeline.cli.console import reporter_for_stderr
 from pipeline.cli.options import (
     CORES,
     AsJson,
     ExperimentName,
     Jobs,
     ModelFile,
+    Network,
+    OneBoard,
     OutFile,
     Quick,
     Settings,
@@ -26,10 +27,10 @@ from pipeline.cli.options import (
     chosen,
 )
 from pipeline.cli.output import print_answer
-from pipeline.config import load_experiment, load_project
-from pipeline.engine.assembly import Wishes, experiment_runner, model_runner
+from pipeline.cli.runs import finished_run, is_model_file
+from pipeline.config import load_project
+from pipeline.engine.assembly import RunOptions, load_experiments
 from pipeline.engine.cache import Entry
-from pipeline.engine.dag import load_steps, section_models
 from pipeline.errors import ConfigError
 
 
@@ -38,8 +39,7 @@ def resources(
 ) -> None:
     """Size, peak memory (exact and imprecise) and MACs of the unpruned network, beside the budget."""
     project = load_project(chosen.file)
-    models = section_models(load_steps(project.steps))
-    loaded = load_experiment(project, experiment, quick=quick, settings=settings or (), models=models)
+    (loaded,) = load_experiments(project, [experiment], quick=quick, settings=settings or ())
     print_answer(project.tool("resources")(loaded.sections["network"], loaded.sections["budget"]), as_json)
 
 
@@ -74,7 +74,7 @@ def compile_model(
     out: Annotated[Path, typer.Option("-o", "--out", help="the folder to make", metavar="DIR")],
     weights: Annotated[str, typer.Option("--weights", help="fast (int16) or small (int8)", metavar="KIND")] = "fast",
     runtime: Annotated[
-        str, typer.Option("--runtime", help="overlap (outputs over inputs, layers in turns) or classic", metavar="KIND")
+        str, typer.Option("--runtime", help="overlap (outputs over inputs, row-wise fusion) or classic", metavar="KIND")
     ] = "overlap",
     as_json: AsJson = False,
 ) -> None:
@@ -83,10 +83,8 @@ def compile_model(
 
 
 def measure(
-    network: Annotated[
-        str, typer.Argument(help="an int8 .tflite file, or an experiment", metavar="MODEL.tflite|EXPERIMENT")
-    ],
-    board: Annotated[str, typer.Option("--board", help="where to run it; attached unless --virtual", metavar="NAME")],
+    network: Network,
+    board: OneBoard,
     out: Annotated[
         Path | None, typer.Option("--out", help="folder for samples.csv, layers.csv, ...", metavar="DIR")
     ] = None,
@@ -108,20 +106,14 @@ def measure(
 ) -> None:
     """Run a network on a board or its twin and check its outputs against TensorFlow Lite Micro."""
     asked = (f"measure.runs={runs}", f"measure.accuracy_inputs={accuracy}")
-    wishes = Wishes(boards=(board,), virtual=virtual, settings=(*asked, *(settings or ())))
-    is_file = network.endswith(".tflite")
-    if is_file and accuracy and labels is None:
+    options = RunOptions(boards=(board,), virtual=virtual, settings=(*asked, *(settings or ())))
+    if is_model_file(network) and accuracy and labels is None:
         raise ConfigError("--accuracy: a .tflite file brings no test set; add --inputs X.npy and --labels Y.npy")
-    if not is_file and (inputs or labels):
+    if not is_model_file(network) and (inputs or labels):
         raise ConfigError(
             "--inputs, --labels: an experiment has its own test set; give a .tflite file or leave them out"
         )
-    with reporter_for_stderr() as reporter:
-        if is_file:
-            runner = model_runner(chosen.file, Path(network), inputs, labels, wishes, reporter)
-        else:
-            runner = experiment_runner(chosen.file, network, quick, wishes, reporter)
-        outcomes = runner.run(jobs)
+    runner, outcomes = finished_run(network, quick, options, jobs, inputs, labels)
     folders = {outcome.node.step: outcome.entry for outcome in outcomes}
     print_answer(runner.project.tool("measured")({step: entry.folder for step, entry in folders.items()}), as_json)
     if out is not None:

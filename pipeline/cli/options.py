@@ -32,6 +32,10 @@ Boards = Annotated[
     typer.Option("--board", help="this board only; it must be attached unless --virtual", metavar="NAME"),
 ]
 Virtual = Annotated[bool, typer.Option("--virtual", help="use the virtual twins, also where a board is attached")]
+Network = Annotated[
+    str, typer.Argument(help="an int8 .tflite file, or an experiment", metavar="MODEL.tflite|EXPERIMENT")
+]
+OneBoard = Annotated[str, typer.Option("--board", help="where to run it; attached unless --virtual", metavar="NAME")]
 AsJson = Annotated[bool, typer.Option("--json", help="machine-readable result on stdout")]
 Jobs = Annotated[int, typer.Option("-j", "--jobs", min=1, help="independent steps at once")]
 OutFile = Annotated[Path, typer.Option("-o", "--out", help="the file to write", metavar="OUT.tflite")]

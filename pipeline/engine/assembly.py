@@ -1,9 +1,9 @@
-"""From the words of a command line to a Runner: project, experiment, boards, cache."""
+"""The options of a command -> a Runner: project, experiment, boards, cache."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,8 +18,8 @@ from pipeline.stage import Target
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wishes:
-    """What the options of `run`, `plan`, `why` and `measure` ask for."""
+class RunOptions:
+    """The options of `run`, `plan`, `why`, `measure` and `diff`."""
 
     boards: Sequence[str] = ()
     virtual: bool = False
@@ -30,25 +30,33 @@ class Wishes:
     until: str | None = None  # no step beyond this one
 
 
-def experiment_runner(file: Path, name: str, quick: bool, wishes: Wishes, reporter: Reporter) -> Runner:
+def load_experiments(
+    project: Project, names: Iterable[str], *, quick: bool = False, settings: Sequence[str] = ()
+) -> list[Experiment]:
+    """Experiments of pipeline.yaml, each checked against the steps."""
+    models = section_models(load_steps(project.steps))
+    return [load_experiment(project, name, quick=quick, settings=settings, models=models) for name in names]
+
+
+def experiment_runner(file: Path, name: str, quick: bool, options: RunOptions, reporter: Reporter) -> Runner:
     """A runner for an experiment of pipeline.yaml."""
     project = load_project(file)
     steps = load_steps(project.steps)
     models = section_models(steps)
-    experiment = load_experiment(project, name, quick=quick, settings=wishes.settings, models=models)
-    return _runner(project, steps, experiment, wishes, reporter)
+    experiment = load_experiment(project, name, quick=quick, settings=options.settings, models=models)
+    return _runner(project, steps, experiment, options, reporter)
 
 
 def model_runner(
-    file: Path, model: Path, inputs: Path | None, labels: Path | None, wishes: Wishes, reporter: Reporter
+    file: Path, model: Path, inputs: Path | None, labels: Path | None, options: RunOptions, reporter: Reporter
 ) -> Runner:
     """A runner for a network that somebody brings along; the files enter the cache key by content."""
     project = load_project(file)
     steps = load_steps(project.model_steps)
     files = {"model": model, "inputs": inputs, "labels": labels}
     brought = {"bring": {name: _pinned(path) for name, path in files.items() if path is not None}}
-    experiment = model_experiment(project, model.stem, brought, wishes.settings, section_models(steps))
-    return _runner(project, steps, experiment, wishes, reporter)
+    experiment = model_experiment(project, model.stem, brought, options.settings, section_models(steps))
+    return _runner(project, steps, experiment, options, reporter)
 
 
 def cache_root(project: Project) -> Path:
@@ -63,14 +71,14 @@ def _pinned(file: Path) -> dict[str, str]:
 
 
 def _runner(
-    project: Project, steps: dict[str, Step], experiment: Experiment, wishes: Wishes, reporter: Reporter
+    project: Project, steps: dict[str, Step], experiment: Experiment, options: RunOptions, reporter: Reporter
 ) -> Runner:
-    targets = _targets(project, experiment, wishes, reporter)
+    targets = _targets(project, experiment, options, reporter)
     dag = build_dag(steps, targets)
-    if wishes.until is not None:
-        wanted = {wishes.until} | dag.upstream_steps(wishes.until)
+    if options.until is not None:
+        wanted = {options.until} | dag.upstream_steps(options.until)
         dag = build_dag({name: step for name, step in steps.items() if name in wanted}, targets)
-    for step in (wishes.start, wishes.only, *wishes.force):
+    for step in (options.start, options.only, *options.force):
         if step is not None:
             dag.step_named(step)
     return Runner(
@@ -78,20 +86,20 @@ def _runner(
         experiment=experiment,
         dag=dag,
         cache=Cache(cache_root(project), reporter.message),
-        selection=Selection(wishes.start, wishes.only, frozenset(wishes.force)),
+        selection=Selection(options.start, options.only, frozenset(options.force)),
         reporter=reporter,
         executor=LocalExecutor(),
     )
 
 
-def _targets(project: Project, experiment: Experiment, wishes: Wishes, reporter: Reporter) -> list[Target]:
+def _targets(project: Project, experiment: Experiment, options: RunOptions, reporter: Reporter) -> list[Target]:
     """The boards of a run: real where attached, their twins where none is; --board and --virtual decide otherwise."""
-    names = tuple(dict.fromkeys(wishes.boards)) or experiment.boards
-    attached = None if wishes.virtual else project.attached_boards()
+    names = tuple(dict.fromkeys(options.boards)) or experiment.boards
+    attached = None if options.virtual else project.attached_boards()
     if attached is None:
         return [Target(name, "virtual") for name in names]
     absent = [name for name in names if name not in attached]
-    if wishes.boards and absent:
+    if options.boards and absent:
         raise HardwareAbsent(f"--board {absent[0]}: not attached; attach it, or add --virtual to use its twin")
     if absent == list(names):
         if names:

@@ -36,10 +36,8 @@ class Entry:
     """A finished step in the cache."""
 
     folder: Path
-    ingredients: Mapping[str, Any]
     outputs: Mapping[str, str]  # artifact -> path relative to folder
     files: Mapping[str, str]  # relative path -> sha256
-    seconds: float
 
     def path(self, artifact: str) -> Path:
         return self.folder / self.outputs[artifact]
@@ -147,7 +145,7 @@ class Cache:
         os.rename(built, final)
         fsync_file(final.parent)
         remove_tree(self.checkpoint_folder(key))
-        entry = _entry_from(final, {**record, "files": files})
+        entry = Entry(final, record["outputs"], files)
         self._verified[final] = entry
         return entry
 
@@ -192,7 +190,8 @@ def _read_entry(folder: Path) -> Entry:
     if hashlib.sha256(text).hexdigest().encode() != checksum:
         raise _Damaged(f"{MANIFEST} does not match its own sha256")
     try:
-        entry = _entry_from(folder, json.loads(text))
+        record = json.loads(text)
+        entry = Entry(folder, record["outputs"], record["files"])
     except (ValueError, KeyError) as error:
         raise _Damaged(f"{MANIFEST} is of another version ({error})") from error
     found = {file.relative_to(folder).as_posix() for file in files_below(folder)} - {MANIFEST}
@@ -208,10 +207,6 @@ def _read_entry(folder: Path) -> Entry:
         if digest != entry.files[name]:
             raise _Damaged(f"{name} does not match its sha256")
     return entry
-
-
-def _entry_from(folder: Path, record: Mapping[str, Any]) -> Entry:
-    return Entry(folder, record["ingredients"], record["outputs"], record["files"], record["seconds"])
 
 
 @contextlib.contextmanager

@@ -70,7 +70,7 @@ class LocalExecutor:
                 process.wait()
             finally:
                 process.kill()
-                process.wait()
+                process.communicate()  # closes our end of its stdin, too
                 self._running.discard(process)
         if last.get("event") == "done":
             return dict(last["outputs"])

@@ -11,7 +11,7 @@ import graphlib
 import os
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -24,7 +24,7 @@ from pipeline.engine.executor import Executor
 from pipeline.engine.history import History
 from pipeline.engine.ingredients import Ingredients, differences, extra_sources, ingredients_of
 from pipeline.engine.sources import SourceTree
-from pipeline.engine.tool_versions import required_package, required_program
+from pipeline.engine.tool_versions import require_package, require_program
 from pipeline.engine.worker import Job
 from pipeline.errors import StageError
 
@@ -64,6 +64,11 @@ class Outcome:
     status: Literal["cached", "ran"]
     seconds: float
     entry: Entry
+
+
+def artifact_paths(outcomes: Iterable[Outcome]) -> dict[str, Path]:
+    """Artifact -> its file or folder; where several boards made it, the last one's."""
+    return {name: outcome.entry.path(name) for outcome in outcomes for name in outcome.entry.outputs}
 
 
 @dataclass
@@ -186,9 +191,9 @@ class Runner:
             if forecast.status != "cached":
                 stage = self.dag.stage(forecast.node)
                 for package in stage.packages:
-                    required_package(package, str(forecast.node))
+                    require_package(package, str(forecast.node))
                 for program in stage.programs_for(forecast.node.target):
-                    required_program(program, str(forecast.node), self.project.programs)
+                    require_program(program, str(forecast.node), self.project.programs)
 
     def _bring_up_to_date(self, node: Node, sources: Mapping[Node, Entry]) -> Outcome:
         ingredients = self._ingredients(node, sources)

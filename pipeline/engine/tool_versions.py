@@ -39,18 +39,14 @@ def program_version(program: str) -> str | None:
     return lines[0].strip() if lines else "unknown"
 
 
-def required_package(distribution: str, step: str) -> str:
-    version = package_version(distribution)
-    if version is None:
+def require_package(distribution: str, step: str) -> None:
+    if package_version(distribution) is None:
         raise ToolError(
             f"{step}: Python package {distribution} is not installed; install it with: pip install {distribution}"
         )
-    return version
 
 
-def required_program(program: str, step: str, install: Mapping[str, str]) -> str:
-    version = program_version(program)
-    if version is None:
+def require_program(program: str, step: str, install: Mapping[str, str]) -> None:
+    if program_version(program) is None:
         how = f"install it with: {install[program]}" if program in install else "install it or add it to PATH"
         raise ToolError.missing(program, f"by step {step}", how)
-    return version

@@ -1,1 +1,1 @@
-"""Clips or pictures -> features and labels of each split, memory-mapped, with their provenance."""
+"""prepare: a data set, made here, local or downloaded -> standardised features, MFCCs of clips or pictures."""

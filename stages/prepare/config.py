@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
 from pipeline.stage import Config
 from pipeline.units import Hertz, Seconds
+from stages.prepare.fingerprint import folder_fingerprint
+
+if TYPE_CHECKING:
+    from data.sounds.mfcc import MfccSettings
 
 SAMPLE_RATE_HZ = 16_000  # of every keyword corpus
 
@@ -52,9 +55,8 @@ class DataConfig(Config):
         return self
 
     def outside(self) -> Mapping[str, str]:
-        from stages.prepare.fingerprint import data_fingerprint  # which reads this model
-
-        return {"root": data_fingerprint(self)}
+        made_here = self.source in ("builtin_keywords", "builtin_images")
+        return {"root": folder_fingerprint(None if made_here else self.root)}
 
     @property
     def clip_copies(self) -> int:
@@ -63,19 +65,6 @@ class DataConfig(Config):
     @property
     def side_px(self) -> int:
         return self.image_px or _USUAL_PX.get(self.source, 32)
-
-
-@dataclass(frozen=True, kw_only=True)
-class MfccSettings:
-    """The front end in samples."""
-
-    window_samples: int
-    hop_samples: int
-    fft_size: int
-    mel_bins: int
-    low_hz: int
-    high_hz: int
-    coefficients: int
 
 
 class PrepareConfig(Config):
@@ -104,6 +93,8 @@ class PrepareConfig(Config):
         return self
 
     def settings(self) -> MfccSettings:
+        from data.sounds.mfcc import MfccSettings  # with torch, which the engine need not load
+
         return MfccSettings(
             window_samples=round(self.window_s * SAMPLE_RATE_HZ),
             hop_samples=round(self.hop_s * SAMPLE_RATE_HZ),

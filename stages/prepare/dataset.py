@@ -18,9 +18,8 @@ from pathlib import Path
 import numpy as np
 
 from data import CLIP_SAMPLES, SAMPLE_RATE_HZ, SPLITS, Corpus, ImageSet, Split
+from data.sounds.mfcc import Mfcc, MfccSettings
 from pipeline.errors import StageError
-from stages.prepare.config import MfccSettings
-from stages.prepare.mfcc import Mfcc
 from stages.prepare.workers import spread
 
 BATCH = 64  # examples a task; also what one digest covers

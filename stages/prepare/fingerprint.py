@@ -12,23 +12,13 @@ import hashlib
 import os
 from pathlib import Path
 
-from stages.prepare.config import DataConfig
-
 _DEEPEST = 8  # levels of folders; a link that leads back up must not go on for ever
-NOTHING = "none"  # no folder is read, or there is none
 
 
-def data_fingerprint(data: DataConfig) -> str:
-    """Digest of what prepare would read from `data.root`; 'none' where it reads no folder."""
-    if data.root is None or data.source in ("builtin_keywords", "builtin_images"):
-        return NOTHING
-    return folder_fingerprint(data.root)
-
-
-def folder_fingerprint(root: Path) -> str:
-    """Digest over (path, size, time of change) of every file, in the order of the paths."""
-    if not root.is_dir():
-        return NOTHING
+def folder_fingerprint(root: Path | None) -> str:
+    """Digest over (path, size, time of change) of every file, in the order of the paths; 'none' without a folder."""
+    if root is None or not root.is_dir():
+        return "none"
     digest = hashlib.sha256()
     for line in sorted(_lines(root, "")):
         digest.update(line.encode(errors="surrogateescape"))

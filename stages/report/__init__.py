@@ -1,1 +1,1 @@
-"""Artifacts of a run -> CSV, figures, report.html and the table on the terminal."""
+"""report: the artifacts of all other steps -> CSV files, a table for the terminal, a page and its figures."""

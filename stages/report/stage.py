@@ -13,12 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.stage import Config, PerBoard, stage
+from pipeline.stage import PerBoard, stage
 from stages.nets.config import BudgetConfig
-
-
-class ReportConfig(Config):
-    """Nothing to choose yet."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +42,6 @@ def run(
     trajectory: Path,
     pruned_layers: Path,
     *,
-    config: ReportConfig,
     budget: BudgetConfig,
     experiment: str,
     out_dir: Path,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from data import SAMPLE_RATE_HZ
-from data.sounds.mfcc import Mfcc, RecordedFrontEnd
+from data.sounds.mfcc import Mfcc, MfccSettings
 from hil.link.audio import AudioLink
 from pipeline.errors import StageError
 from stages.graph.graph import Graph
@@ -50,6 +50,6 @@ def host_features(clip: np.ndarray, dataset: Mapping[str, Any], graph: Graph) ->
     frames = graph.tensors[graph.inputs[0]].shape[1]
     second = np.zeros((1, max(len(clip), SAMPLE_RATE_HZ)), np.int16)  # what prepare's front end takes
     second[0, : len(clip)] = clip
-    raw = Mfcc(RecordedFrontEnd(**dataset["features"]))(second)[0, :frames]
+    raw = Mfcc(MfccSettings(**dataset["features"]))(second)[0, :frames]
     mean, std = (np.array(dataset[name], np.float32) for name in ("feature_mean", "feature_std"))
     return quantised(((raw - mean) / std)[np.newaxis], graph).reshape(raw.shape)

@@ -22,7 +22,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from data import CLIP_SAMPLES, Corpus, SplitAudio
+from data import CLIP_SAMPLES, Corpus
+from data.sounds.corpus import SplitAudio
 from data.sounds.noise import background_noises
 from data.sounds.speech_commands import _TRAIN
 from stages.nets.config import NetworkConfig

@@ -24,14 +24,15 @@ import numpy as np
 import soundfile
 import torch
 
-from data import CLIP_SAMPLES, Corpus, Mixing, SplitAudio, import_torchaudio
+from data import CLIP_SAMPLES, Corpus
+from data.compat import import_torchaudio
+from data.sounds.audio import WavClips, padded
+from data.sounds.corpus import AS_RECORDED, SplitAudio
 from data.sounds.mfcc import Mfcc
-from data.sounds.speech_commands import WavClips
 from stages.prepare.config import PrepareConfig
 from stages.prepare.dataset import write_features
 
 NEEDED_RATIO, NEEDED_BYTES, NEEDED_DIFFERENCE = 5.0, 2e9, 2e-4
-CALM = Mixing(shift_samples=0, gain_db=(0.0, 0.0), noise_share=0.0, snr_db=(0.0, 0.0), silence_dbfs=(-60.0, -15.0))
 SETTINGS = PrepareConfig().settings()
 
 
@@ -87,11 +88,11 @@ def seconds(function: object, *arguments: object) -> float:
 def corpus_of(paths: list[Path]) -> Corpus:
     def split(names: list[Path]) -> SplitAudio:
         return SplitAudio(
-            clips=WavClips(paths[0].parent.parent, tuple(f"{path.parent.name}/{path.name}" for path in names)),
+            clips=WavClips(paths[0].parent.parent, tuple(f"{path.parent.name}/{path.name}" for path in names), padded),
             takes=np.arange(len(names), dtype=np.int64),
             labels=np.zeros(len(names), dtype=np.int64),
             noises=(),
-            mixing=CALM,
+            mixing=AS_RECORDED,
             speakers=(),
         )
 

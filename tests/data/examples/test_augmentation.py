@@ -11,11 +11,11 @@ import pytest
 
 from data.examples.augmentation import augmentation
 from data.sounds.corpus import NO_CLIP, Mixing, SplitAudio, example
-from data.sounds.mfcc import Mfcc, RecordedFrontEnd
+from data.sounds.mfcc import Mfcc, MfccSettings
 from data.sounds.noise import background_noises
 from pipeline.errors import StageError
 
-FRONT_END = RecordedFrontEnd(
+FRONT_END = MfccSettings(
     window_samples=640, hop_samples=320, fft_size=1024, mel_bins=40, low_hz=20, high_hz=4000, coefficients=10
 )
 MIXING = Mixing(

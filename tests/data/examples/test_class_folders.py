@@ -10,7 +10,8 @@ import pytest
 from PIL import Image
 
 from data import SPLITS, Corpus, ImageSet, folder_data
-from data.examples.class_folders import found_files, hash_share, hashed_split
+from data.examples.class_folders import found_files
+from data.fetching.splits import hash_share, hashed_split
 from pipeline.errors import StageError
 
 
@@ -45,7 +46,7 @@ def test_clips_become_a_corpus_with_the_folders_as_classes(tmp_path: Path) -> No
     assert isinstance(corpus, Corpus)
     assert corpus.classes == ("bark", "miaow")
     assert sum(len(corpus.splits[split].labels) for split in SPLITS) == 80
-    heard = next(corpus.batches("test", 1))[0]
+    heard = corpus.rows("test", 0, 1)[0]
     assert not heard[:6000].any() and not heard[10_000:].any(), "a short clip is centred"
     assert heard[6000:10_000].min() >= 1000
     for label, level in ((0, 1000), (1, 2000)):

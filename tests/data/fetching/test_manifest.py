@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from data.fetching.manifest import MANIFESTS, SPLITS, load_manifest, manifest_names, variant
+from data.fetching.manifest import MANIFESTS, load_manifest, manifest_names, variant
+from data.fetching.splits import SPLITS
 from pipeline.errors import StageError
 
 KEYWORDS = ("down", "go", "left", "no", "off", "on", "right", "stop", "up", "yes")

@@ -87,7 +87,7 @@ def test_rate_that_no_recorder_has_is_refused(tmp_path: Path) -> None:
         read_wav(tmp_path / "odd.wav")
 
 
-def slow_resampled(samples: np.ndarray, from_hz: int, to_hz: int) -> np.ndarray:
+def slow_resampled(samples: np.ndarray, from_hz: int, to_hz: int = 16_000) -> np.ndarray:
     """Each output sample as its own sum over all input samples: sinc times Kaiser window, weights summing to one."""
     cutoff = min(1.0, to_hz / from_hz) * 0.94
     half = int(np.ceil(16 / cutoff))
@@ -105,10 +105,10 @@ def slow_resampled(samples: np.ndarray, from_hz: int, to_hz: int) -> np.ndarray:
     return np.array(result)
 
 
-@pytest.mark.parametrize(("from_hz", "to_hz"), [(22_050, 16_000), (8_000, 16_000), (48_000, 16_000)])
-def test_resampling_equals_the_slow_sum(from_hz: int, to_hz: int) -> None:
+@pytest.mark.parametrize("from_hz", [22_050, 8_000, 48_000])
+def test_resampling_equals_the_slow_sum(from_hz: int) -> None:
     samples = np.random.default_rng(3).standard_normal(120)
-    assert np.max(np.abs(resample(samples, from_hz, to_hz) - slow_resampled(samples, from_hz, to_hz))) < 1e-12
+    assert np.max(np.abs(resample(samples, from_hz) - slow_resampled(samples, from_hz))) < 1e-12
 
 
 def test_resampling_keeps_a_tone_and_removes_what_would_alias() -> None:

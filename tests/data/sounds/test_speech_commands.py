@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from data import SPLITS, load_manifest, speech_commands_corpus
-from data.sounds.speech_commands import NOISE_FOLDER, WavClips
+from data.sounds.audio import WavClips
+from data.sounds.noise import NOISE_FOLDER
 from pipeline.errors import StageError
 
 NAME = "speech_commands_v0.01"
@@ -68,7 +69,7 @@ def test_speakers_are_those_of_the_lists(root: Path) -> None:
 
 def test_held_out_examples_are_the_recordings_followed_by_zeros(root: Path) -> None:
     audio = speech_commands_corpus(NAME, root, copies=1, seed=1)
-    examples = next(audio.batches("test", 64))
+    examples = audio.rows("test", 0, 64)
     with wave.open(str(root / NAME / "down" / "c001_nohash_0.wav")) as file:
         recorded = np.frombuffer(file.readframes(8000), dtype="<i2")
     assert np.array_equal(examples[1][:8000], recorded)
@@ -98,7 +99,7 @@ def refused(root: Path, name: str = NAME) -> str:
     with pytest.raises(StageError) as caught:
         corpus = speech_commands_corpus(name, root, copies=1, seed=1)
         for split in SPLITS:
-            list(corpus.batches(split, 64))
+            corpus.rows(split, 0, corpus.examples)
     return str(caught.value)
 
 
@@ -194,7 +195,7 @@ def test_stereo_at_another_rate_is_repaired(root: Path) -> None:
     tone = np.rint(9000 * np.sin(2 * np.pi * 440 * time_s))
     stereo = np.stack([1.5 * tone, 0.5 * tone], axis=1).ravel()
     write_wav(root / NAME / "down" / "c000_nohash_0.wav", stereo, 8000, 2)
-    heard = next(speech_commands_corpus(NAME, root, copies=1, seed=1).batches("test", 1))[0]
+    heard = speech_commands_corpus(NAME, root, copies=1, seed=1).rows("test", 0, 1)[0]
     expected = 9000 * np.sin(2 * np.pi * 440 * np.arange(16_000) / 16_000)
     assert np.max(np.abs(heard[200:-200] - expected[200:-200])) < 20
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from data.sounds.mfcc import Mfcc, RecordedFrontEnd
+from data.sounds.mfcc import Mfcc, MfccSettings
 from pipeline.stage import write_json
 from stages.firmware.config import StreamConfig
 from stages.firmware.front_end import FrontEnd, design_front_end
@@ -43,7 +43,7 @@ class Task:
 
     def host_features(self, clips: np.ndarray) -> np.ndarray:
         """int8 features (clips, frames, coefficients) by the host's front end, which takes a second at a time."""
-        settings = RecordedFrontEnd(**self.record["features"])
+        settings = MfccSettings(**self.record["features"])
         window, hop = settings.window_samples, settings.hop_samples
         frames, in_a_second = (1 + (length - window) // hop for length in (clips.shape[1], RATE_HZ))
         starts = range(0, frames * hop, in_a_second * hop)

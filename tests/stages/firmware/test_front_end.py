@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data import import_torchaudio
+from data.compat import import_torchaudio
 from data.sounds import mfcc as host
 from pipeline.errors import StageError
 from pipeline.stage import read_json

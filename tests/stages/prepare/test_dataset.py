@@ -12,13 +12,15 @@ import numpy as np
 import pytest
 import torch
 
-from data import CLIP_SAMPLES, Corpus, Mixing, SplitAudio, builtin_images, import_torchaudio
+from data import CLIP_SAMPLES, Corpus, builtin_images
+from data.sounds.corpus import Mixing, SplitAudio
 from data.sounds.noise import background_noises
 from pipeline.errors import StageError
 from stages.prepare import dataset
 from stages.prepare.config import PrepareConfig
 from stages.prepare.dataset import allocated, write_features
 from stages.prepare.workers import spread
+from tests.benchmarks.prepare_speed import torchaudio_mfcc
 
 SETTINGS = PrepareConfig().settings()
 CALM = Mixing(shift_samples=0, gain_db=(0.0, 0.0), noise_share=0.0, snr_db=(0.0, 0.0), silence_dbfs=(-20.0, -20.0))
@@ -53,18 +55,7 @@ def quiet(count: int) -> None:
 
 def torchaudio_features(waveforms: np.ndarray) -> np.ndarray:
     """torchaudio in double precision, one clip at a time, padded to frames of fft_size."""
-    arguments = {
-        "n_fft": SETTINGS.fft_size,
-        "win_length": SETTINGS.window_samples,
-        "hop_length": SETTINGS.hop_samples,
-        "n_mels": SETTINGS.mel_bins,
-        "f_min": float(SETTINGS.low_hz),
-        "f_max": float(SETTINGS.high_hz),
-        "center": False,
-    }
-    transform = import_torchaudio().transforms.MFCC(
-        16_000, n_mfcc=SETTINGS.coefficients, log_mels=True, melkwargs=arguments
-    )
+    transform = torchaudio_mfcc()
     side = (SETTINGS.fft_size - SETTINGS.window_samples) // 2
     padded = [torch.nn.functional.pad(torch.from_numpy(clip / 32768.0), (side, side)) for clip in waveforms]
     return np.stack([transform.to(torch.float64)(clip).T.numpy() for clip in padded])

@@ -8,11 +8,7 @@ import sys
 from pathlib import Path
 
 from stages.prepare.config import DataConfig
-from stages.prepare.fingerprint import data_fingerprint
-
-
-def fingerprint(root: Path) -> str:
-    return data_fingerprint(DataConfig(source="folder", root=root))
+from stages.prepare.fingerprint import folder_fingerprint as fingerprint
 
 
 def test_any_change_of_a_file_changes_the_fingerprint_and_changing_it_back_restores_it(tmp_path: Path) -> None:
@@ -52,9 +48,10 @@ def test_links_are_followed_and_loops_end(tmp_path: Path) -> None:
 
 
 def test_where_no_folder_is_read_there_is_nothing(tmp_path: Path) -> None:
-    assert data_fingerprint(DataConfig(source="builtin_keywords", root=tmp_path)) == "none"
-    assert data_fingerprint(DataConfig(source="cifar10")) == "none"
-    assert data_fingerprint(DataConfig(source="cifar10", root=tmp_path / "gone")) == "none"
+    for source, root in (("builtin_keywords", tmp_path), ("builtin_images", tmp_path), ("cifar10", None)):
+        assert DataConfig(source=source, root=root).outside() == {"root": "none"}
+    assert DataConfig(source="cifar10", root=tmp_path / "gone").outside() == {"root": "none"}
+    assert len(DataConfig(source="cifar10", root=tmp_path).outside()["root"]) == 64
 
 
 def test_importing_it_imports_nothing_heavy() -> None:
@@ -70,4 +67,3 @@ def test_changed_files_in_the_root_change_the_cache_key(tmp_path):
     before = data.outside()
     (tmp_path / "yes" / "a.wav").write_bytes(b"other")
     assert data.outside() != before
-    assert DataConfig(source="builtin_keywords", root=tmp_path).outside() == {"root": "none"}

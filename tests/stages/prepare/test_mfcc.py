@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from data import import_torchaudio
-from stages.prepare.config import MfccSettings, PrepareConfig
-from stages.prepare.mfcc import Mfcc
+from data.compat import import_torchaudio
+from data.sounds.mfcc import Mfcc, MfccSettings
+from stages.prepare.config import PrepareConfig
 
 SETTINGS = PrepareConfig().settings()
 

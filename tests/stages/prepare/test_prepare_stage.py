@@ -92,12 +92,12 @@ def test_record_tells_where_the_data_came_from(tiny: Prepared) -> None:
 def test_standardisation_of_the_record_leads_back_to_the_features(tiny: Prepared, tmp_path: Path) -> None:
     """A device that has the record can compute what the network was trained on."""
     from data import CorpusSize, keyword_corpus
-    from stages.prepare.mfcc import Mfcc
+    from data.sounds.mfcc import Mfcc
 
     corpus = keyword_corpus(
         CorpusSize(voices=4, prosodies=1, copies=2, seed=7), start=lambda total: None, advance=lambda count: None
     )
-    raw = Mfcc(PrepareConfig().settings())(next(corpus.batches("test", 64)))
+    raw = Mfcc(PrepareConfig().settings())(corpus.rows("test", 0, 64))
     record = json.loads(tiny.dataset.read_text())
     expected = (raw - np.array(record["feature_mean"])) / np.array(record["feature_std"])
     assert np.load(tiny.features / "test_x.npy")[..., 0] == pytest.approx(expected, abs=1e-5)

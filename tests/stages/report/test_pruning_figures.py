@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import re
 from pathlib import Path
 from xml.etree import ElementTree
@@ -10,6 +11,7 @@ from xml.etree import ElementTree
 import pytest
 
 from stages.nets.config import BudgetConfig
+from stages.report.chart import layer_chart
 from stages.report.plot import COLOURS, Series, line_plot, pair_bars, ratio_plot
 from stages.report.pruning import pruning_figures
 
@@ -23,6 +25,16 @@ LAYERS = (
     "size_bytes_before,size_bytes_after\n"
     "0,CONV_2D,stem <a>,16,8,900,500,700000,150000,3000,700\n1,MEAN,mean,16,8,100,50,100,50,0,0\n"
 )
+
+PINNED = {
+    "bars": "db5713961f66",
+    "few bars": "9868b7f721e3",
+    "ratios": "87e7e89a6a20",
+    "lines": "fd1e12e8c57e",
+    "below zero": "23cba8702c27",
+    "chart": "00513840e8fa",
+    "nothing to show": "0f274bc27f1c",
+}
 
 
 def figures(tmp_path: Path, steps: str = STEPS, **budget: str) -> dict[str, str]:
@@ -109,6 +121,27 @@ def test_ratios_have_a_logarithmic_scale_and_other_lines_a_straight_one():
 def test_one_point_or_equal_values_are_drawn_too():
     assert len(lines_of(line_plot("t", "x", "y", [Series("a", [(3, 2.0)], COLOURS[0])]))[0]) == 1
     assert line_plot("t", "x", "y", []) == "" and pair_bars("t", "u", [], [], []) == ""
+
+
+def test_the_look_of_plots_is_pinned():
+    """Many bars, long names, large and small values: look at the picture before the digest is changed."""
+    names = [f"block_{i}/a_name_that_is_longer_than_its_place" if i % 3 else f"b{i}" for i in range(120)]
+    lines = [
+        Series("falls", [(0, 4000.0), (7, 80.0), (9, 0.03)], COLOURS[0]),
+        Series("rises", [(2, 0.5), (9, 1.5)], COLOURS[1], dashed=True),
+    ]
+    drawn = {
+        "bars": pair_bars("t", "u", names, range(1, 121), range(120)),
+        "few bars": pair_bars("t", "u", names[:9], range(9), range(9)),
+        "ratios": ratio_plot("t", "x", "y", lines),
+        "lines": line_plot("t", "x", "y", lines),
+        "below zero": line_plot("t", "x", "y", [Series("a", [(1, -3.0), (2, 5.0)], COLOURS[2])]),
+        "chart": layer_chart(
+            "t", [{"index": str(i), "op": "ADD", "name": n, "c": str(i)} for i, n in enumerate(names)], "c"
+        ),
+        "nothing to show": layer_chart("t", [{"index": "0", "op": "ADD", "name": "a", "c": "0"}], "c"),
+    }
+    assert {name: hashlib.sha256(svg.encode()).hexdigest()[:12] for name, svg in drawn.items()} == PINNED
 
 
 def test_the_rows_are_those_that_the_prune_step_writes():

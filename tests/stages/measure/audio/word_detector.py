@@ -12,7 +12,7 @@ import numpy as np
 
 from data.fetching.manifest import load_manifest
 from data.sounds.espeak import Utterance, find_espeak, speak
-from data.sounds.mfcc import Mfcc, RecordedFrontEnd
+from data.sounds.mfcc import Mfcc, MfccSettings
 from data.sounds.noise import background_noises
 from stages.graph.graph import (
     ActivationOptions,
@@ -43,7 +43,7 @@ SHARPNESS = 9.0  # of the softmax: fitted values lie between 0 and 1
 @cache
 def fitted_task() -> Task:
     clips, labels = _examples()
-    raw = Mfcc(RecordedFrontEnd(**KWS))(clips)
+    raw = Mfcc(MfccSettings(**KWS))(clips)
     mean, std = raw.mean(axis=(0, 1)), raw.std(axis=(0, 1))
     inputs = np.clip(np.round((raw - mean) / std / INPUT_SCALE), -128, 127).astype(np.int8)[..., np.newaxis]
     tensors, ops = _template_bank(inputs[labels != CLASSES.index("silence")])

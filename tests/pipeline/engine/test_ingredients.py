@@ -1,0 +1,67 @@
+"""Differences between two lists of ingredients, and the modules a step is made of."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipeline.engine.ingredients import differences
+from pipeline.engine.sources import SourceTree
+from pipeline.errors import ConfigError
+
+
+def test_what_the_user_set_comes_first_and_digests_are_shortened() -> None:
+    old = {
+        "input.corn": "a" * 64,
+        "version.torch": "2.0",
+        "code.m": "b" * 64,
+        "config.b": 1,
+        "config.a": "c" * 64,
+        "same": 0,
+    }
+    new = {
+        "input.corn": "d" * 64,
+        "version.torch": "2.1",
+        "file.f": "e" * 64,
+        "config.b": 2,
+        "config.a": "f" * 64,
+        "same": 0,
+    }
+    assert differences(old, new) == [
+        f"config.a: {'c' * 64} -> {'f' * 64}",
+        "config.b: 1 -> 2",
+        "code.m: bbbbbbbbbbbb -> (none)",
+        "file.f: (none) -> eeeeeeeeeeee",
+        "version.torch: 2.0 -> 2.1",
+        "input.corn: aaaaaaaaaaaa -> dddddddddddd",
+    ]
+
+
+TREE = {
+    "room/__init__.py": "",
+    "room/step.py": "import os, room.plain as short\nfrom room.many import (\n    one,  # a reason\n    two,\n)\n"
+    "def late():\n    from .near import thing\n",
+    "room/plain.py": '"""\nfrom room.told import nothing\n"""\n',
+    "room/many/__init__.py": "from . import two\nfrom .. import up\n",
+    "room/many/one.py": "",
+    "room/many/two.py": "from ..near import thing\n",
+    "room/near.py": "",
+    "room/up.py": "",
+    "room/told.py": "",
+    "room/unused.py": "",
+}
+
+
+def test_modules_are_those_reached_by_any_form_of_import(tmp_path: Path) -> None:
+    for name, text in TREE.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    tree = SourceTree((tmp_path / "nowhere", tmp_path))
+    found = tree.digests("room.step")
+    reached = {"room", "room.step", "room.plain", "room.many", "room.many.one", "room.many.two", "room.near", "room.up"}
+    assert set(found) == reached | {"room.told"}, "what only looks like an import counts too"
+    assert len(set(found.values())) == 5, "empty ones are equal"
+    assert (tree.file_of("os"), tree.file_of("room")) == (None, tmp_path / "room" / "__init__.py")
+    with pytest.raises(ConfigError, match="room.gone: no such module beside pipeline.yaml, needed as a step"):
+        tree.digests("room.gone")
