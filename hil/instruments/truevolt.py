@@ -46,7 +46,6 @@ class Shunt:
     ohm_tolerance: float = 0.001  # limit, relative
     supply_tolerance: float = 0.01  # limit, relative
     max_current_a: float = 0.5
-    memory_samples: int = _MEMORY
 
 
 class Truevolt(Instrument):
@@ -72,7 +71,7 @@ class Truevolt(Instrument):
             kind="truevolt",
             ranges=tuple(Range(volts / shunt.ohm, gain, _READING_OFFSET * volts / shunt.ohm) for volts in _VOLT_RANGES),
             min_interval_s=_APERTURE_S,
-            max_samples=shunt.memory_samples,
+            max_samples=_MEMORY,
             time_base=_TIME_BASE,
             sees_edges=False,
             edge_trigger=True,
