@@ -155,14 +155,8 @@ class N6705(Instrument):
 
     def _read_scope(self, capture: Capture) -> Trace:
         one = f"(@{self._wiring.channel})"
-        limit_s = capture.duration_s + self._margin_s
-        status = f"STAT:OPER:COND? {one}"
-        if not self._session.wait_while(lambda: bool(int(self._session.number(status)) & _MEASURING), limit_s):
-            self._session.write(f"ABOR:ACQ {self._channels()}")
-            raise InstrumentError(
-                f"{self.description.name}: not done after {limit_s:g} s; the trigger did not come,"
-                " is the timestamp pin wired to the trigger input?"
-            )
+        limit_s, abort = capture.duration_s + self._margin_s, f"ABOR:ACQ {self._channels()}"
+        self._session.await_capture(f"STAT:OPER:COND? {one}", _MEASURING, limit_s, abort)
         current_a = self._fetched(f"FETC:ARR:CURR? {one}")
         voltage_v = self._fetched(f"FETC:ARR:VOLT? {one}")
         t0_s = self._first * self._interval_s

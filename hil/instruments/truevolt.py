@@ -104,14 +104,7 @@ class Truevolt(Instrument):
         self._session.write("*TRG")
 
     def _read(self, capture: Capture) -> Trace:
-        limit_s = capture.duration_s + self._margin_s
-        busy = "STAT:OPER:COND?"
-        if not self._session.wait_while(lambda: bool(int(self._session.number(busy)) & _BUSY), limit_s):
-            self._session.write("ABOR")
-            raise InstrumentError(
-                f"{self.description.name}: not done after {limit_s:g} s; the trigger did not come,"
-                " is the timestamp pin wired to the trigger input?"
-            )
+        self._session.await_capture("STAT:OPER:COND?", _BUSY, capture.duration_s + self._margin_s, "ABOR")
         interval_s = self._session.number("SAMP:TIM?")
         shunt_v = self._session.values("FETC?", self._format)
         self._refuse_questionable()
