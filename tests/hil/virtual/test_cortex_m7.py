@@ -5,32 +5,14 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
-from elftools.elf.elffile import ELFFile
 
 from hil.virtual.cortex_m7 import MISPREDICTED_CYCLES, RETURN_CYCLES, CycleModel, Edge, straight_cycles
 from hil.virtual.instruction import Decoder, Instruction, Pipe
 from hil.virtual.program import Program
 from pipeline.errors import ToolError
-
-Assemble = Callable[[str], Program]
-
-
-@pytest.fixture
-def assemble(cross_compiler: str, tmp_path: Path) -> Assemble:
-    def assembled(text: str) -> Program:
-        source, product = tmp_path / "code.S", tmp_path / "code.o"
-        lines = [line.strip() for line in text.strip().splitlines()]
-        source.write_text("\n".join([".syntax unified", ".thumb", ".cpu cortex-m7", ".text", *lines, ""]))
-        subprocess.run([cross_compiler, "-mcpu=cortex-m7", "-mthumb", "-c", source, "-o", product], check=True)
-        with product.open("rb") as stream:
-            code = ELFFile(stream).get_section_by_name(".text").data()
-        return Program(((0, code),), {}, {})
-
-    return assembled
+from tests.hil.virtual.conftest import Assemble
 
 
 def decoded(program: Program, count: int) -> tuple[Instruction, ...]:
