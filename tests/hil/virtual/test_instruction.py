@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from capstone import arm
 
-from hil.virtual.instruction import DIVIDE_CYCLES, SLOW_FLOAT_CYCLES, Decoder
+from hil.virtual.instruction import Decoder
 from tests.hil.virtual.conftest import Assemble
 
 USUAL = dict(
@@ -56,7 +56,7 @@ FACTS: dict[str, dict[str, Any]] = {
     "smull r0, r1, r2, r3": dict(latency=2),
     "smlal r0, r1, r2, r3": dict(latency=2, accumulators="r0 r1"),
     "smmlar r0, r1, r2, r3": dict(latency=2, accumulators="r3"),
-    "udiv r0, r1, r2": dict(cycles=DIVIDE_CYCLES),
+    "udiv r0, r1, r2": dict(cycles=7),
     "ssat r0, #8, r1": dict(latency=2),  # capstone does not tell that it reads r1
     "rev r0, r1": dict(early_registers="r1"),
     "ubfx r0, r1, #3, #4": dict(early_registers="r1"),
@@ -66,7 +66,7 @@ FACTS: dict[str, dict[str, Any]] = {
     "sub r0, r1, r2, asr #31": dict(early_registers="r2"),
     "asr r0, r1, #3": {},
     "vadd.f32 s0, s1, s2": dict(latency=3),
-    "vdiv.f32 s0, s1, s2": dict(latency=3, cycles=SLOW_FLOAT_CYCLES),
+    "vdiv.f32 s0, s1, s2": dict(latency=3, cycles=14),
     "vldr s0, [r1]": dict(is_load=True, address_registers="r1", offset=("r1", 0)),
 }
 
