@@ -19,7 +19,9 @@ def assemble(cross_compiler: str, tmp_path: Path) -> Assemble:
     def assembled(text: str) -> Program:
         source, product = tmp_path / "code.S", tmp_path / "code.o"
         lines = [line.strip() for line in text.strip().splitlines()]
-        source.write_text("\n".join([".syntax unified", ".thumb", ".cpu cortex-m7", ".text", *lines, ""]))
+        source.write_text(
+            "\n".join([".syntax unified", ".thumb", ".cpu cortex-m7", ".fpu fpv5-d16", ".text", *lines, ""])
+        )
         subprocess.run([cross_compiler, "-mcpu=cortex-m7", "-mthumb", "-c", source, "-o", product], check=True)
         with product.open("rb") as stream:
             code = ELFFile(stream).get_section_by_name(".text").data()

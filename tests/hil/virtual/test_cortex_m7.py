@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from hil.virtual.cortex_m7 import MISPREDICTED_CYCLES, RETURN_CYCLES, CycleModel, Edge, straight_cycles
+from hil.virtual.cortex_m7 import CycleModel, Edge, straight_cycles
 from hil.virtual.instruction import Decoder, Instruction, Pipe
 from hil.virtual.program import Program
 from pipeline.errors import ToolError
@@ -43,6 +43,7 @@ SNIPPETS = [
     ("a loaded value can be an address two cycles later", "ldr r0, [r1]\n ldr r3, [r0]", 3),
     ("an updated base is ready for the next load", "ldr r0, [r1], #4\n ldr r2, [r1], #4", 2),
     ("a sum can be stored in the same cycle", "add r0, r1, r2\n str r0, [r3]", 1),
+    ("a slow division keeps its slot beside an addition", "vdiv.f32 s0, s1, s2\n add r0, r1, r2", 14),
     ("saturation is ready after two cycles", "ssat r0, #8, r1\n add r2, r0, r3", 3),
 ]
 
@@ -69,7 +70,7 @@ def test_snippet_takes(text: str, cycles: int, assemble: Assemble) -> None:
         ("cbz r0, .+4", Pipe.BRANCH),
         ("push {r4, lr}", Pipe.ALONE),
         ("udiv r0, r1, r2", Pipe.ALONE),
-        (".fpu fpv5-d16\n vadd.f32 s0, s1, s2", Pipe.FLOAT),
+        ("vadd.f32 s0, s1, s2", Pipe.FLOAT),
     ],
 )
 def test_pipe_of_an_instruction(text: str, pipe: Pipe, assemble: Assemble) -> None:
@@ -91,7 +92,7 @@ def test_loop_costs_its_rounds_and_one_misprediction(assemble: Assemble) -> None
     end = (2 + sum(i.size_bytes for i in Decoder(program).block(*body)), 1)
     edges = [Edge(None, prologue, 1), Edge(prologue, body, 1), Edge(body, body, 99), Edge(body, end, 1)]
     # One cycle is shared by prologue and first load; a round is load + subtraction, then the branch.
-    expected = 1 + (2 - 1) + 99 * 2 + 1 + MISPREDICTED_CYCLES
+    expected = 1 + (2 - 1) + 99 * 2 + 1 + 8
     assert abs(CycleModel(Decoder(program)).cycles(edges) - expected) <= 1
 
 
@@ -102,12 +103,12 @@ def test_branch_that_goes_both_ways_is_mispredicted_as_often_as_its_rarer_way(as
     one_way = [Edge(test, target, 100)]
     both_ways = [Edge(test, target, 70), Edge(test, other, 30)]
     assert model.cycles(one_way) == 100
-    assert model.cycles(both_ways) == 100 + 30 * MISPREDICTED_CYCLES
+    assert model.cycles(both_ways) == 100 + 30 * 8
 
 
 def test_return_costs_its_own_cycles(assemble: Assemble) -> None:
     program = assemble("bx lr\n add r0, r1, r2")
-    assert CycleModel(Decoder(program)).cycles([Edge((0, 1), (2, 1), 10)]) == 10 * (1 + RETURN_CYCLES)
+    assert CycleModel(Decoder(program)).cycles([Edge((0, 1), (2, 1), 10)]) == 10 * (1 + 3)
 
 
 def test_address_outside_the_image_is_refused(assemble: Assemble) -> None:

@@ -77,7 +77,7 @@ def number(register: str) -> int:
 
 @pytest.mark.parametrize("text", FACTS)
 def test_instruction_is_told_by_its_facts(text: str, assemble: Assemble) -> None:
-    found = Decoder(assemble(f".fpu fpv5-d16\n {text}")).block(0, 1)[0]
+    found = Decoder(assemble(text)).block(0, 1)[0]
     for name, fact in {**USUAL, **FACTS[text]}.items():
         if name.endswith(("registers", "accumulators", "base")):
             fact = frozenset(map(number, fact.split()))
