@@ -44,6 +44,10 @@ SNIPPETS = [
     ("an updated base is ready for the next load", "ldr r0, [r1], #4\n ldr r2, [r1], #4", 2),
     ("a sum can be stored in the same cycle", "add r0, r1, r2\n str r0, [r3]", 1),
     ("a slow division keeps its slot beside an addition", "vdiv.f32 s0, s1, s2\n add r0, r1, r2", 14),
+    ("an updated base can be added to one cycle later", "ldr r0, [r1], #4\n add r2, r1, r3", 2),
+    ("a sum can be shifted one cycle later", "add r1, r2, r3\n add r0, r4, r1, lsl #2", 2),
+    ("a loaded value can be shifted two cycles later", "ldr r1, [r4]\n add r0, r2, r1, lsl #2", 3),
+    ("a loaded byte can be accumulated one cycle later", "ldrsb r0, [r4]\n smlad r3, r1, r2, r0", 2),
     ("saturation is ready after two cycles", "ssat r0, #8, r1\n add r2, r0, r3", 3),
 ]
 
