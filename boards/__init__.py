@@ -126,10 +126,6 @@ class Board(_Described):
     def folder(self) -> Path:
         return BOARDS_FOLDER / self.name
 
-    @property
-    def clock_mhz(self) -> float:
-        return self.clock_hz / 1e6
-
     def baud(self, measures_energy: bool = False) -> int:
         """At which an image of this kind starts."""
         return ENERGY_BAUD if measures_energy else self.console.baud

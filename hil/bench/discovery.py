@@ -109,6 +109,8 @@ def identities_of(devices: Iterable[Any] | None = None) -> Mapping[str, Identity
     from mbed_tools.devices import get_connected_devices  # type: ignore[import-untyped]
     from mbed_tools.lib.exceptions import ToolsError  # type: ignore[import-untyped]
 
+    from hil.bench.probes import board_name
+
     try:
         found = get_connected_devices().identified_devices if devices is None else devices
     except (ToolsError, OSError) as error:
@@ -117,11 +119,6 @@ def identities_of(devices: Iterable[Any] | None = None) -> Mapping[str, Identity
         device.serial_number.upper(): Identity(board_name(device.mbed_board.board_type), tuple(device.mount_points))
         for device in found
     }
-
-
-def board_name(vendor_name: str) -> str:
-    """The name in boards/ of what ST, Mbed and pyOCD call NUCLEO_F767ZI or NUCLEO-H7A3ZI-Q."""
-    return vendor_name.lower().replace("-", "_")
 
 
 def _named_by_pyocd() -> Mapping[str, str]:

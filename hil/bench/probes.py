@@ -12,7 +12,6 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from hil.bench.discovery import board_name
 from pipeline.errors import HardwareError
 
 _LIST_S = 20.0
@@ -54,6 +53,11 @@ def pyocd_probes(program: str | None = None, timeout_s: float = _LIST_S) -> tupl
         raise HardwareError(f"pyocd: no list of the probes within {timeout_s:g} s; is a probe stuck?") from error
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise HardwareError(f"pyocd: answered no list of probes ({error}); is it installed whole?") from error
+
+
+def board_name(vendor_name: str) -> str:
+    """The name in boards/ of what ST, Mbed and pyOCD call NUCLEO_F767ZI or NUCLEO-H7A3ZI-Q."""
+    return vendor_name.lower().replace("-", "_")
 
 
 def _probe(serial: str, name: str | None, description: str) -> Probe:

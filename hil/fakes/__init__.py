@@ -1,1 +1,1 @@
-"""Devices that are not there, speaking the real bytes: our firmware, the stock one, a line that loses bytes."""
+"""A Python function -> a device that speaks the real bytes: our firmware, the stock one, a line that loses bytes."""

@@ -22,15 +22,14 @@ import os
 import select
 import socket
 import termios
-import threading
 import time
 import tty
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Literal
 
+from hil.fakes.background import Background
 from hil.link.replies import READY
 
 MishapKind = Literal["silence", "torn", "flipped", "doubled", "not_ready", "deaf", "reset", "vanish"]
@@ -81,7 +80,7 @@ class _Memory:
     clock_us: int = 0
 
 
-class FakeDevice:
+class FakeDevice(Background):
     """A context manager; `url` is what `DeviceLink.open` wants."""
 
     def __init__(
@@ -93,6 +92,7 @@ class FakeDevice:
         first_baud: int = 115200,
         baud_confirm_s: float = 1.0,
     ) -> None:
+        super().__init__()
         self._network = network
         self._mishaps = list(mishaps)
         self._memory = _Memory()
@@ -100,7 +100,6 @@ class FakeDevice:
         self._reply_crc = 0
         self._first_baud = self._baud = first_baud
         self._unconfirmed_until, self._baud_confirm_s = 0.0, baud_confirm_s
-        self._stopping = threading.Event()
         self.commands: list[str] = []  # every command received, for tests that count
         if through == "socket":
             self._listener: socket.socket | None = socket.create_server(("127.0.0.1", 0))
@@ -111,15 +110,8 @@ class FakeDevice:
             tty.setraw(self._slave)  # no echo of what the device sends before a host is there
             os.set_blocking(self._master, False)
             self.url = os.ttyname(self._slave)
-        self._thread = threading.Thread(target=self._serve, name="fake-device", daemon=True)
 
-    def __enter__(self) -> FakeDevice:
-        self._thread.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._stopping.set()
-        self._thread.join(timeout=5)
+    def _close(self) -> None:
         if self._listener is not None:
             self._listener.close()
         else:

@@ -19,8 +19,9 @@ import socket
 import threading
 import time
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Literal
+
+from hil.fakes.background import Background
 
 FaultKind = Literal["drop", "flip", "tear", "silence", "hold", "cut"]
 _POLL_S = 0.02
@@ -38,10 +39,11 @@ class LineFault:
     bit: int = 0
 
 
-class FaultyLine:
+class FaultyLine(Background):
     """A context manager; `url` is what the host opens, `device` where the bytes go."""
 
     def __init__(self, device: tuple[str, int]) -> None:
+        super().__init__()
         self._device = device
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"socket://127.0.0.1:{self._listener.getsockname()[1]}"
@@ -50,18 +52,10 @@ class FaultyLine:
         self._silent_until = self._held_until = self._closed_until = 0.0
         self._held: list[tuple[socket.socket, bytes]] = []
         self._lock = threading.Lock()
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._serve, name="faulty line", daemon=True)
         self.struck = 0  # faults that have happened
         self.heard = bytearray()  # what the host was sent since the last plan
 
-    def __enter__(self) -> FaultyLine:
-        self._thread.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._stopping.set()
-        self._thread.join(timeout=10)
+    def _close(self) -> None:
         self._listener.close()
 
     def plan(self, *faults: LineFault) -> None:

@@ -1,4 +1,4 @@
-"""Power meters behind one small interface: arm, trigger, read a `Trace` with its time base.
+"""A board's supply current -> traces and joules: power meters behind one small interface, arm, trigger, read a `Trace`.
 
 | module | instrument | reached by |
 |---|---|---|

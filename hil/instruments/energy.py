@@ -157,9 +157,7 @@ def sample_noise_w(trace: Trace) -> float:
     return float(_MEDIAN_TO_SIGMA * np.median(centred) / sqrt(2))
 
 
-def measure(
-    trace: Trace, windows: Sequence[Window], *, runs_per_window: int = 1, guard_s: float | None = None
-) -> EnergyReport:
+def measure(trace: Trace, windows: Sequence[Window], *, runs_per_window: int = 1) -> EnergyReport:
     """Energy of one run with its uncertainty, and the idle power around the windows."""
     if not windows or any(window.duration_s <= 0 for window in windows):
         raise InstrumentError(f"{trace.source}: {len(windows)} windows, needed at least one, each with a duration")
@@ -171,7 +169,7 @@ def measure(
         energies_j=tuple(float(energy) for energy in energies_j),
         duration_s=duration_s,
         uncertainty=_uncertainty(trace, windows, energies_j, duration_s, runs_per_window),
-        idle=idle_power(trace, windows, 2 * trace.dt_s if guard_s is None else guard_s),
+        idle=idle_power(trace, windows, guard_s=2 * trace.dt_s),
     )
 
 

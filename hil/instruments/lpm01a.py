@@ -33,6 +33,7 @@ PROMPT = "PowerShield > "
 _FREQUENCIES_HZ = {5000: "5k", 2000: "2k", 1000: "1k", 500: "500", 200: "200", 100: "100"}  # unlimited in ASCII
 _LONGEST_S = 100.0
 _POLL_S = 0.05
+_REPLY_S = 3.0
 _SETTLE_S = 1.0
 _SAMPLE = re.compile(r"(\d{4})([+-]\d{2})")
 _EVENT = re.compile(r"event \d+ (?:ris|fal)")
@@ -46,11 +47,11 @@ _TIME_BASE = 100e-6
 class Lpm01a(Instrument):
     """The power shield, which also supplies the board."""
 
-    def __init__(self, port: str, *, voltage_v: float, reply_s: float = 3.0, margin_s: float = 5.0) -> None:
+    def __init__(self, port: str, *, voltage_v: float, margin_s: float = 5.0) -> None:
         super().__init__()
         if not 1.8 <= voltage_v <= 3.3:
             raise InstrumentError(f"{port}: {voltage_v:g} V asked for, an LPM01A supplies 1.8 to 3.3 V")
-        self._voltage_v, self._reply_s, self._margin_s = voltage_v, reply_s, margin_s
+        self._voltage_v, self._margin_s = voltage_v, margin_s
         self._pending = bytearray()
         self._collector: Collector | None = None
         self._powered, self._unsettled = False, False
@@ -65,7 +66,7 @@ class Lpm01a(Instrument):
             edge_trigger=False,  # D7 is the event input here
         )
         try:
-            self._port: Any = serial.Serial(port, BAUD, timeout=_POLL_S, write_timeout=reply_s)
+            self._port: Any = serial.Serial(port, BAUD, timeout=_POLL_S, write_timeout=_REPLY_S)
         except (serial.SerialException, OSError, ValueError) as error:
             raise HardwareAbsent(
                 f"{self.description.name}: cannot be opened ({error}); is it attached and the port free?"
@@ -111,7 +112,7 @@ class Lpm01a(Instrument):
         assert self._capture is not None
         self._command("start")
         self._unsettled = True
-        self._stream = _Stream(self.description.name, 1 / self._frequency_hz(self._capture), self._capture.samples)
+        self._stream = _Stream(self.description.name, 1 / self._frequency_hz(self._capture))
         self._collector = Collector(self.description.name, self._step)
 
     def _step(self) -> bool:
@@ -170,7 +171,7 @@ class Lpm01a(Instrument):
 
     def _command(self, command: str) -> None:
         self._send(command)
-        deadline, seen = time.monotonic() + self._reply_s, "nothing"
+        deadline, seen = time.monotonic() + _REPLY_S, "nothing"
         while (line := self._line(deadline)) is not None:
             text = line.replace(PROMPT, "").strip()
             if text == f"ack {command}":
@@ -179,7 +180,7 @@ class Lpm01a(Instrument):
                 raise InstrumentError(f"{self.description.name}: refused {command!r}: {text}")
             seen = repr(text)
         raise InstrumentError(
-            f"{self.description.name}: no 'ack' to {command!r} within {self._reply_s:g} s, last line was {seen};"
+            f"{self.description.name}: no 'ack' to {command!r} within {_REPLY_S:g} s, last line was {seen};"
             " is it attached and in host mode?"
         )
 
@@ -206,8 +207,8 @@ class Lpm01a(Instrument):
 class _Stream:
     """The data between `start` and `Acquisition completed`, read strictly."""
 
-    def __init__(self, name: str, dt_s: float, samples: int) -> None:
-        self._name, self._dt_s, self._samples = name, dt_s, samples
+    def __init__(self, name: str, dt_s: float) -> None:
+        self._name, self._dt_s = name, dt_s
         self.energies_j: list[float] = []
         self.edges: list[int] = []
 

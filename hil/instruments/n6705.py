@@ -10,9 +10,8 @@ Edges of the timestamp pin, two ways, together or alone: wired to the trigger BN
 is the first edge), and wired to the voltage input of another channel (`edge_channel`), whose voltage the scope samples
 at the same moments. The latter sees every pulse longer than two samples.
 
-Commands after the N6705C Operating and Service Guide (chapters 4 and 7); default accuracies are those published for
-the N6781A, `N6705Wiring.ranges` takes others. Run against our simulator and pyvisa-sim only, not yet against a real
-one.
+Commands after the N6705C Operating and Service Guide (chapters 4 and 7); accuracies are those published for the
+N6781A. Run against our simulator and pyvisa-sim only, not yet against a real one.
 """
 
 from __future__ import annotations
@@ -49,7 +48,6 @@ class N6705Wiring:
     edge_channel: int | None = None
     pin_high_v: float = 3.3
     max_current_a: float = 0.5  # chooses the range
-    ranges: tuple[Range, ...] = N6781A_RANGES
 
 
 class N6705(Instrument):
@@ -73,7 +71,7 @@ class N6705(Instrument):
         self.description = Description(
             name=session.name,
             kind="n6705",
-            ranges=self._wiring.ranges,
+            ranges=N6781A_RANGES,
             min_interval_s=5.12e-6,
             max_samples=_MAX_SAMPLES,
             time_base=_TIME_BASE,
@@ -157,14 +155,8 @@ class N6705(Instrument):
 
     def _read_scope(self, capture: Capture) -> Trace:
         one = f"(@{self._wiring.channel})"
-        limit_s = capture.duration_s + self._margin_s
-        status = f"STAT:OPER:COND? {one}"
-        if not self._session.wait_while(lambda: bool(int(self._session.number(status)) & _MEASURING), limit_s):
-            self._session.write(f"ABOR:ACQ {self._channels()}")
-            raise InstrumentError(
-                f"{self.description.name}: not done after {limit_s:g} s; the trigger did not come,"
-                " is the timestamp pin wired to the trigger input?"
-            )
+        limit_s, abort = capture.duration_s + self._margin_s, f"ABOR:ACQ {self._channels()}"
+        self._session.await_capture(f"STAT:OPER:COND? {one}", _MEASURING, limit_s, abort)
         current_a = self._fetched(f"FETC:ARR:CURR? {one}")
         voltage_v = self._fetched(f"FETC:ARR:VOLT? {one}")
         t0_s = self._first * self._interval_s

@@ -28,6 +28,7 @@ from hil.instruments.scpi import refuse_over_range
 from hil.instruments.trace import Trace
 from pipeline.errors import HardwareAbsent, InstrumentError
 
+_HOST = "127.0.0.1"
 _FREQUENCY_HZ = 4000
 _LONGEST_S = 600.0
 _EDGE_S = 1e-3
@@ -38,27 +39,20 @@ _TIME_BASE = 100e-6
 class Otii(Instrument):
     """One device, by its name or id ('' where only one is attached), which also supplies the board."""
 
-    def __init__(
-        self,
-        device: str = "",
-        *,
-        voltage_v: float,
-        max_current_a: float = 0.5,
-        host: str = "127.0.0.1",
-        package: Any = None,
-    ) -> None:
+    def __init__(self, device: str = "", *, voltage_v: float, max_current_a: float = 0.5, package: Any = None) -> None:
         super().__init__()
         package = package or optional_package("otii_tcp_client.otii_client", "otii-tcp-client", "Otii")
         self._voltage_v = voltage_v
         self._client = package.OtiiClient()
         try:
-            self._otii = self._client.connect(host=host, licensing=package.LicensingMode.MANUAL)
+            self._otii = self._client.connect(host=_HOST, licensing=package.LicensingMode.MANUAL)
             found = [each for each in self._otii.get_devices() if device in ("", each.name, each.id)]
         except Exception as error:  # the package has one exception class, and socket errors pass through it
-            raise HardwareAbsent(f"Otii at {host}: cannot be reached ({error}); is the application running?") from error
+            reason = f"cannot be reached ({error}); is the application running?"
+            raise HardwareAbsent(f"Otii at {_HOST}: {reason}") from error
         if len(found) != 1:
             self._client.disconnect()
-            raise HardwareAbsent(f"Otii at {host}: {len(found)} devices {device}, needed one")
+            raise HardwareAbsent(f"Otii at {_HOST}: {len(found)} devices {device}, needed one")
         self._device = found[0]
         self._range = Range(max_current_a, 0.001, 5e-5)
         self.description = Description(

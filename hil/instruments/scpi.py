@@ -109,14 +109,17 @@ class ScpiSession:
         if found:
             raise InstrumentError(f"{self.name}: reported {'; '.join(found)} after {after}")
 
-    def wait_while(self, busy: Callable[[], bool], limit_s: float) -> bool:
-        """Poll until the instrument is done; False when it is still busy after the limit."""
+    def await_capture(self, status: str, busy: int, limit_s: float, abort: str) -> None:
+        """Poll the status until none of the busy bits is set; a capture that takes too long is aborted."""
         deadline = time.monotonic() + limit_s
-        while busy():
+        while int(self.number(status)) & busy:
             if time.monotonic() >= deadline:
-                return False
+                self.write(abort)
+                raise InstrumentError(
+                    f"{self.name}: not done after {limit_s:g} s; the trigger did not come,"
+                    " is the timestamp pin wired to the trigger input?"
+                )
             time.sleep(_POLL_S)
-        return True
 
     def _identify(self) -> str:
         identity = self.query("*IDN?")

@@ -46,7 +46,6 @@ class Shunt:
     ohm_tolerance: float = 0.001  # limit, relative
     supply_tolerance: float = 0.01  # limit, relative
     max_current_a: float = 0.5
-    memory_samples: int = _MEMORY
 
 
 class Truevolt(Instrument):
@@ -72,7 +71,7 @@ class Truevolt(Instrument):
             kind="truevolt",
             ranges=tuple(Range(volts / shunt.ohm, gain, _READING_OFFSET * volts / shunt.ohm) for volts in _VOLT_RANGES),
             min_interval_s=_APERTURE_S,
-            max_samples=shunt.memory_samples,
+            max_samples=_MEMORY,
             time_base=_TIME_BASE,
             sees_edges=False,
             edge_trigger=True,
@@ -105,14 +104,7 @@ class Truevolt(Instrument):
         self._session.write("*TRG")
 
     def _read(self, capture: Capture) -> Trace:
-        limit_s = capture.duration_s + self._margin_s
-        busy = "STAT:OPER:COND?"
-        if not self._session.wait_while(lambda: bool(int(self._session.number(busy)) & _BUSY), limit_s):
-            self._session.write("ABOR")
-            raise InstrumentError(
-                f"{self.description.name}: not done after {limit_s:g} s; the trigger did not come,"
-                " is the timestamp pin wired to the trigger input?"
-            )
+        self._session.await_capture("STAT:OPER:COND?", _BUSY, capture.duration_s + self._margin_s, "ABOR")
         interval_s = self._session.number("SAMP:TIM?")
         shunt_v = self._session.values("FETC?", self._format)
         self._refuse_questionable()

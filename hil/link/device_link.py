@@ -124,10 +124,6 @@ class DeviceLink(Dialogue):
         """Load, infer, fetch; all of it again when the device restarts on the way, since it then forgot the input."""
         return self.on_input(data, lambda: (self.infer(1, 0), self.output())[1])
 
-    def results_of(self, data: bytes) -> tuple[float, ...]:
-        """The same in decimals, for stock firmware that knows no `output`."""
-        return self.on_input(data, lambda: (self.infer(1, 0), self.results())[1])
-
     def on_input(self, data: bytes, act: Callable[[], Value]) -> Value:
         """Load, act, and make sure that the device held this input to the end: a restart may go unseen."""
         for attempt in range(1, ATTEMPTS + 1):

@@ -1,4 +1,4 @@
-"""A dialogue with a device: commands out, whole replies in, in step and confirmed. `link.py` knows what commands mean.
+"""A dialogue with a device: commands out, whole replies in, in step and confirmed; `device_link.py` knows the commands.
 
 A port is anything `serial.serial_for_url` opens: a real one, or `socket://host:port` for the virtual twin and the
 fake. Every wait has a limit. A reply that is torn, garbled or late is asked for again after a new sync; one that

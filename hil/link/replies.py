@@ -181,11 +181,6 @@ def layer_profile(lines: Sequence[str]) -> LayerProfile:
     return LayerProfile(int(front_end[1]) if front_end else None, tuple(found))
 
 
-def layers(lines: Sequence[str]) -> tuple[LayerTicks, ...]:
-    """The ops alone."""
-    return layer_profile(lines).ops
-
-
 def inference(lines: Sequence[str], runs: int, warmup: int, laps: bool = True) -> Inference:
     """The reply to `infer N W`, line by line; without `laps` that of a device in energy mode."""
     lap = (r"m-lap-us-([0-9]+)",) * (2 if laps else 0)

@@ -1,1 +1,1 @@
-"""The virtual bench: a QEMU twin of a Cortex-M7 board, its instruction profiler and its cycle model."""
+"""A twin image -> outputs, instructions and modelled cycles: QEMU in place of a board, profiler, cycle model."""

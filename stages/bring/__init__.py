@@ -1,1 +1,1 @@
-"""Somebody's .tflite -> what the export step would leave: a planned model and golden outputs."""
+"""A .tflite that somebody made elsewhere -> what `export` would have written: model, golden values, test set."""

@@ -1,1 +1,1 @@
-"""An image -> a board that runs it, with the proof that it does."""
+"""A firmware image -> the board or twin that runs it, with the proof that it does."""

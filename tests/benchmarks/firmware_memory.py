@@ -96,7 +96,7 @@ def _on_twin(graph: Graph, model: CompiledModel) -> tuple[int, int, float, int, 
             twin.link.load(values)
             laps = [twin.link.infer(runs, 0).elapsed_us for runs in (_RUNS, 2 * _RUNS)]
             deepest = twin.link.memory().stack_high_water_bytes
-        clock_mhz = load_board(BOARD).clock_mhz
+        clock_mhz = load_board(BOARD).clock_hz / 1e6
         total = round((laps[1] - laps[0]) * clock_mhz / _RUNS)
         bound = stack_bound(built.twin, model.assembly).main_bytes
     return total, total - kernels, 100 * (total - kernels) / total, bound, deepest

@@ -9,24 +9,17 @@ static inline int32_t lifted(int8_t value, const struct add_operand *operand)
     return rescale(wide, operand->multiplier, 0, operand->right);
 }
 
+static inline int8_t rescaled_sum(const void *given, int8_t first, int8_t second)
+{
+    const struct add *params = given;
+    const int32_t sum = lifted(first, &params->operands[0]) + lifted(second, &params->operands[1]);
+    const int32_t scaled = rescale(sum, params->multiplier, params->left, params->right);
+    return clamp(scaled + params->range.zero_point, params->range.lowest, params->range.highest);
+}
+
 void add(const struct add *params, const int8_t *first, const int8_t *second, int8_t *output)
 {
-    const struct broadcast *broadcast = &params->broadcast;
-    const int32_t count = broadcast->sizes[BROADCAST_AXES - 1];
-    const int32_t first_step = broadcast->steps[0][BROADCAST_AXES - 1];
-    const int32_t second_step = broadcast->steps[1][BROADCAST_AXES - 1];
-    const int32_t rows = broadcast_rows(broadcast);
-    for (int32_t row = 0; row < rows; row++) {
-        const int8_t *x = &first[broadcast_row(broadcast, 0, row)];
-        const int8_t *y = &second[broadcast_row(broadcast, 1, row)];
-        for (int32_t index = 0; index < count; index++) {
-            const int32_t sum = lifted(*x, &params->operands[0]) + lifted(*y, &params->operands[1]);
-            const int32_t scaled = rescale(sum, params->multiplier, params->left, params->right);
-            *output++ = clamp(scaled + params->range.zero_point, params->range.lowest, params->range.highest);
-            x += first_step;
-            y += second_step;
-        }
-    }
+    broadcast_apply(&params->broadcast, rescaled_sum, params, first, second, output);
 }
 
 static int8_t sum_of(const struct fast_add *params, int8_t first, int8_t second)

@@ -1,5 +1,6 @@
-/* band.h: layers that run in turns, a few rows each, so that the tensors between them never exist whole. The functions
- * that do so are generated (stages/firmware/kernels/fused.py); here is what they have in common.
+/* band.h: row-wise (depth-first) fusion: operators run a few rows each, one after the other, so that the tensors between
+ * them never exist whole. The functions that do so are generated (stages/firmware/kernels/fused.py); here is what they
+ * have in common.
  */
 #ifndef BAND_H
 #define BAND_H
@@ -29,8 +30,8 @@ static inline int8_t *band_row(const struct band *band, int32_t row)
 /* Let the rows before `first` go, if they are in memory; the others move to the front. */
 void band_keep(struct band *band, int32_t first);
 
-/* Of a layer's `whole` window, the one that makes rows [output->end, end) from what is there of the input. Rows below
- * that count as padding: those that the window sees are there, or do not exist. */
+/* Of an operator's `whole` window, the one that makes rows [output->end, end) from what is there of the input. Rows
+ * below that count as padding: those that the window sees are there, or do not exist. */
 void band_window(struct window *window, const struct window *whole, const struct band *input,
                  const struct band *output, int32_t end);
 

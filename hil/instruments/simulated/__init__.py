@@ -1,9 +1,9 @@
-"""Simulated instruments: they speak the real bytes, follow a given power timeline and misbehave on request.
+"""A power timeline -> simulated instruments that speak the real bytes and misbehave on request.
 
 `timeline.py` is what the board draws; `scpi_server.py` carries SCPI over TCP for PyVISA; `n6705.py` and `truevolt.py`
-are instruments behind it; `visa_sim.py` turns sessions with them into pyvisa-sim definitions; `lpm01a.py` is an
-X-NUCLEO-LPM01A on a pseudo-terminal; `virtual_meter.py` puts one together for the virtual bench, `twin_supply.py` lets
-it follow what a twin executes.
+are instruments behind it, which share `triggered_meter.py`; `visa_sim.py` turns sessions with them into pyvisa-sim
+definitions; `lpm01a.py` is an X-NUCLEO-LPM01A on a pseudo-terminal; `virtual_meter.py` puts one together for the
+virtual bench, `twin_supply.py` lets it follow what a twin executes.
 """
 
 __all__ = ["lpm01a", "n6705", "scpi_server", "timeline", "truevolt", "twin_supply", "virtual_meter", "visa_sim"]

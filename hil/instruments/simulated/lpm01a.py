@@ -11,12 +11,11 @@ from __future__ import annotations
 import os
 import pty
 import select
-import threading
 import time
 import tty
 from collections.abc import Iterator
-from types import TracebackType
 
+from hil.fakes.background import Background
 from hil.instruments.simulated.timeline import Board, Fault
 
 _STAMP_MS = 1000
@@ -39,31 +38,24 @@ _KNOWN = (
 )
 
 
-class SimulatedLpm01a:
+class SimulatedLpm01a(Background):
     """Serves while the context lasts; `port` is what pyserial opens."""
 
     def __init__(self, board: Board) -> None:
+        super().__init__()
         self._board = board
         self._settings: dict[str, str] = {}
         self._controller, self._terminal = pty.openpty()
         tty.setraw(self._terminal)
-        self._ended = threading.Event()
         self._pending = b""
         self._pulses = 0  # of D7 that the stream has not told yet
         self.commands: list[str] = []
-        self._thread = threading.Thread(target=self._serve, daemon=True)
 
     @property
     def port(self) -> str:
         return os.ttyname(self._terminal)
 
-    def __enter__(self) -> SimulatedLpm01a:
-        self._thread.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._ended.set()
-        self._thread.join(timeout=5.0)
+    def _close(self) -> None:
         for descriptor in (self._controller, self._terminal):
             if descriptor >= 0:
                 os.close(descriptor)
@@ -74,7 +66,7 @@ class SimulatedLpm01a:
 
     def _serve(self) -> None:
         try:
-            while not self._ended.is_set():
+            while not self._stopping.is_set():
                 command = self._next_command(0.05)
                 if command:
                     self.commands.append(command)
@@ -126,7 +118,7 @@ class SimulatedLpm01a:
         """Answer a command that comes amid the data."""
         command = self._next_command(0.0)
         if command is None:
-            return self._ended.is_set()
+            return self._stopping.is_set()
         self.commands.append(command)
         if command == "start":
             self._send("error start", "Error detail: acquisition under way")
@@ -176,7 +168,7 @@ class SimulatedLpm01a:
             yield from map(float, currents_a * to_joules)
             return
         begin_s, done = time.monotonic(), 0
-        while not self._ended.is_set():
+        while not self._stopping.is_set():
             due = int((time.monotonic() - begin_s) / period_s) - done
             if due > 0:
                 currents_a = self._board.mean_currents_a(done * period_s, period_s, due)
@@ -186,7 +178,7 @@ class SimulatedLpm01a:
 
     def _send(self, *lines: str) -> None:
         data = "".join(f"{line}\r\n" for line in lines).encode("ascii")
-        while data and not self._ended.is_set():
+        while data and not self._stopping.is_set():
             if select.select([], [self._controller], [], 0.05)[1]:
                 data = data[os.write(self._controller, data) :]
 

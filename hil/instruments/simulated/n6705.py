@@ -1,35 +1,32 @@
 """A simulated Keysight N6705 with an N678x unit: scope (`SENSe:SWEep`) and external data log (`SENSe:ELOG`).
 
-Channel 1 supplies the board, channel 2 measures the voltage of its timestamp pin. Simulated time runs as fast as the
-host asks: a capture is complete as soon as it was triggered, except that the status says busy for a few polls.
-Intervals are rounded to multiples of 20.48 us (10.24 and 5.12 us below that), as the real instrument does.
+Channel 1 supplies the board, channel 2 measures the voltage of its timestamp pin. Intervals are rounded to
+multiples of 20.48 us (10.24 and 5.12 us below that), as the real instrument does.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from hil.instruments.simulated.scpi_server import OVERLOAD, ScpiDevice, Vanished, block
-from hil.instruments.simulated.timeline import Board, Fault
+from hil.instruments.simulated.scpi_server import OVERLOAD
+from hil.instruments.simulated.timeline import Board
+from hil.instruments.simulated.triggered_meter import TriggeredMeter
 from hil.instruments.trace import FloatArray
 
-_BUSY_POLLS = 2
-_MEASURING = 32  # MEAS-active, bit 5 of the operation status
 _CHANNEL = "1"
+_PIN_HIGH_V = 3.3
 
 
-class SimulatedN6705(ScpiDevice):
+class SimulatedN6705(TriggeredMeter):
     """The instrument as SCPI sees it."""
 
     identity = "Keysight Technologies,N6705C,MY00000001,E.02.08"
+    measuring = waiting = 32  # MEAS-active, bit 5 of the operation status
+    item = ">f4"
 
-    def __init__(self, board: Board, pin_high_v: float = 3.3) -> None:
-        super().__init__()
-        self._board, self._pin_high_v = board, pin_high_v
-        self._fault: Fault | None = None
-        self._busy_polls, self._triggered, self._on_edge, self._sent = 0, False, False, 0
-        self._format = self.setting("FORMat", "ASC")
-        self.setting("FORMat:BORDer", "NORM")
+    def __init__(self, board: Board) -> None:
+        super().__init__(board, "FORMat")
+        self._on_edge, self._sent = False, 0
         self._points = self.setting("SENSe:SWEep:POINts", "1024")
         self._offset = self.setting("SENSe:SWEep:OFFSet:POINts", "0")
         self._range = self.setting("SENSe:CURRent:RANGe", "3")
@@ -49,7 +46,6 @@ class SimulatedN6705(ScpiDevice):
             self.command(f"INITiate:{system}", self._initiate)
             self.command(f"TRIGger:{system}", self._trigger)
             self.command(f"ABORt:{system}", lambda _: None)
-        self.command("STATus:OPERation:CONDition?", self._operation)
         self.command("STATus:QUEStionable:CONDition?", lambda _: "2" if self._fault == "over_range" else "0")
         self.command("FETCh:ARRay:CURRent?", self._currents)
         self.command("FETCh:ARRay:VOLTage?", self._voltages)
@@ -64,22 +60,8 @@ class SimulatedN6705(ScpiDevice):
         self._period_s = max(5, round(float(text.partition(",")[0]) / 20.48e-6)) * 20.48e-6
 
     def _initiate(self, _: str) -> None:
-        self._fault = self._board.next_fault()
-        self._on_edge = self._source.get(_CHANNEL) == "EXT"
-        self._triggered, self._busy_polls, self._sent = self._on_edge, _BUSY_POLLS, 0
-        if self._fault == "no_trigger":
-            self._triggered = False
-
-    def _trigger(self, _: str) -> None:
-        self._triggered = self._fault != "no_trigger"
-
-    def _operation(self, _: str) -> str:
-        if self._fault == "vanish":
-            raise Vanished
-        if not self._triggered:
-            return str(_MEASURING)
-        self._busy_polls -= 1
-        return str(_MEASURING if self._busy_polls >= 0 else 0)
+        self._on_edge, self._sent = self._source.get(_CHANNEL) == "EXT", 0
+        self._begin(self._on_edge)
 
     def _times_s(self) -> FloatArray:
         first, count = int(self._offset.get(_CHANNEL, "0")), int(float(self._points.get(_CHANNEL, "1024")))
@@ -100,12 +82,11 @@ class SimulatedN6705(ScpiDevice):
         times_s = self._times_s()
         if text.strip() == f"(@{_CHANNEL})":
             return self._reply(np.full(len(times_s), self._board.voltage_v))
-        return self._reply(self._board.timeline.pin_v(times_s, self._pin_high_v, self._board.pulse_s))
+        return self._reply(self._board.timeline.pin_v(times_s, _PIN_HIGH_V, self._board.pulse_s))
 
     def _records(self, text: str) -> bytes | None:
         """Average current and voltage of each period since the last fetch; a fetch never finds the buffer empty."""
-        if self._fault == "vanish":
-            raise Vanished
+        self._vanish_if_due()
         if not self._triggered:
             return self._reply(np.zeros(0))
         count = min(int(text.partition(",")[0]), 4096)
@@ -118,14 +99,3 @@ class SimulatedN6705(ScpiDevice):
             self.errors.append((-350, "Error queue overflow; data log buffer overrun"))
         pairs = np.column_stack([current_a, np.full(count, self._board.voltage_v)]).ravel()
         return self._reply(pairs[:-1] if self._fault == "lost" else pairs)
-
-    def _reply(self, values: FloatArray) -> bytes | None:
-        if self._fault == "silence":
-            return None
-        if self._fault == "garbage":
-            return b"#9?garbage"
-        if self._format.get("", "ASC").startswith("REAL"):
-            whole = block(values, ">f4")
-        else:
-            whole = ",".join(f"{value:.8E}" for value in values).encode("ascii")
-        return whole[: len(whole) // 2] if self._fault == "torn" else whole

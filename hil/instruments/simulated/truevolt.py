@@ -1,31 +1,30 @@
 """A simulated Keysight 34465A that digitises the voltage over a shunt in the board's supply.
 
-A reading is the mean over the aperture; one begins every `SAMPle:TIMer`. Simulated time runs as fast as the host asks.
-The questionable register keeps its overload and memory bits as events until they are read, as the real one does.
+A reading is the mean over the aperture; one begins every `SAMPle:TIMer`. The questionable
+register keeps its overload and memory bits as events until they are read, as the real one does.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from hil.instruments.simulated.scpi_server import OVERLOAD, ScpiDevice, Vanished, block
-from hil.instruments.simulated.timeline import Board, Fault
+from hil.instruments.simulated.scpi_server import OVERLOAD
+from hil.instruments.simulated.timeline import Board
+from hil.instruments.simulated.triggered_meter import TriggeredMeter
 
 _VOLTAGE_OVERLOAD, _TIMING_VIOLATION, _MEMORY_OVERFLOW = 1, 4, 16384
-_MEASURING, _WAITING = 16, 32
-_BUSY_POLLS = 2
 
 
-class SimulatedTruevolt(ScpiDevice):
+class SimulatedTruevolt(TriggeredMeter):
     """The instrument as SCPI sees it; the board's supply is `board.voltage_v` before the shunt."""
 
     identity = "Keysight Technologies,34465A,MY00000002,A.03.02-03.15-03.02-00.52-04-03"
+    measuring, waiting = 16, 32
+    item = ">f8"
 
     def __init__(self, board: Board, shunt_ohm: float) -> None:
-        super().__init__()
-        self._board, self._shunt_ohm = board, shunt_ohm
-        self._fault: Fault | None = None
-        self._questionable, self._busy_polls, self._triggered = 0, 0, False
+        super().__init__(board, "FORMat:DATA")
+        self._shunt_ohm, self._questionable = shunt_ohm, 0
         self._range = self.setting("CONFigure:VOLTage:DC", "10")
         self._aperture = self.setting("VOLTage:DC:APERture", "1.0E-1")
         self.setting("VOLTage:DC:ZERO:AUTO", "1")
@@ -38,29 +37,15 @@ class SimulatedTruevolt(ScpiDevice):
         self.setting("TRIGger:SLOPe", "NEG")
         self.setting("TRIGger:COUNt", "1")
         self.setting("TRIGger:DELay", "0")
-        self._format = self.setting("FORMat:DATA", "ASC")
-        self.setting("FORMat:BORDer", "NORM")
         self.command("INITiate", self._initiate)
         self.command("ABORt", lambda _: None)
         self.command("*TRG", self._trigger)
-        self.command("STATus:OPERation:CONDition?", self._operation)
         self.command("STATus:QUEStionable?", self._read_questionable)
         self.command("FETCh?", self._fetch)
 
     def _initiate(self, _: str) -> None:
-        self._fault, self._questionable, self._busy_polls = self._board.next_fault(), 0, _BUSY_POLLS
-        self._triggered = self._source.get("") == "EXT" and self._fault != "no_trigger"
-
-    def _trigger(self, _: str) -> None:
-        self._triggered = self._fault != "no_trigger"
-
-    def _operation(self, _: str) -> str:
-        if self._fault == "vanish":
-            raise Vanished
-        if not self._triggered:
-            return str(_WAITING)
-        self._busy_polls -= 1
-        return str(_MEASURING if self._busy_polls >= 0 else 0)
+        self._questionable = 0
+        self._begin(self._source.get("") == "EXT")
 
     def _read_questionable(self, _: str) -> str:
         value, self._questionable = self._questionable, 0
@@ -88,12 +73,4 @@ class SimulatedTruevolt(ScpiDevice):
             self._questionable |= _MEMORY_OVERFLOW
         if self._fault == "lost":
             voltage_v = voltage_v[: -max(1, count // 50)]
-        if self._fault == "silence":
-            return None
-        if self._fault == "garbage":
-            return b"#9?garbage"
-        if self._format.get("", "ASC").startswith("REAL"):
-            whole = block(voltage_v, ">f8")
-        else:
-            whole = ",".join(f"{value:+.8E}" for value in voltage_v).encode("ascii")
-        return whole[: len(whole) // 2] if self._fault == "torn" else whole
+        return self._reply(voltage_v)

@@ -55,6 +55,7 @@ def test_boards_are_found_by_the_serial_number_of_their_probe(tmp_path):
         pytest.approx(0.005),
         "@ivi",
     )
+    assert (second.channel, second.edge_channel, second.pin_voltage, second.max_current) == (1, None, 3.3, 0.5)
     assert bench.wiring("0669") is None
 
 

@@ -226,6 +226,17 @@ def test_a_folder_that_is_none_is_refused(tmp_path):
         board_lock("066D", folder=tmp_path / "link").acquire()
 
 
+def test_a_link_in_place_of_a_lock_is_not_followed(tmp_path):
+    lock, elsewhere = board_lock("066D", folder=tmp_path), tmp_path / "elsewhere"
+    elsewhere.write_text("precious")
+    lock.path.symlink_to(elsewhere)
+    with pytest.raises(HardwareError, match="the lock cannot be opened"):
+        lock.acquire()
+    with pytest.raises(HardwareError, match="the lock cannot be looked at"):
+        lock.holder()
+    assert elsewhere.read_text() == "precious"
+
+
 def test_the_default_folder_is_the_same_for_everybody():
     assert default_folder().name == FOLDER_NAME
     assert Lock("board x").path.parent == default_folder()

@@ -29,19 +29,19 @@ def currents_and_pin(interval_s, samples):
 class StandInJoulescope:
     """`joulescope.scan()` and a device."""
 
-    serial_number = "000415"
+    serial_number, has_company = "000415", False
 
     def __init__(self, spoil=lambda current_a: current_a):
-        self.parameters, self.closed, self._spoil = {}, False, spoil
+        self.parameters, self.closed, self.stopped, self._spoil = {}, False, False, spoil
 
     def scan(self, config):
-        return [self]
+        return [self, SimpleNamespace(serial_number="other")] if self.has_company else [self]
 
     def open(self):
         pass
 
     def stop(self):
-        pass
+        self.stopped = True
 
     def close(self):
         self.closed = True
@@ -88,13 +88,13 @@ class StandInPpk2:
         assert len(data) % 4 == 0
         count = len(data) // 4
         current_a, pin = currents_and_pin(10e-6, self._sent - len(self._kept) // 4)
-        return self._samples(list(1e6 * current_a[-count:])), [int(level) for level in pin[-count:]]
+        return self._samples(list(1e6 * current_a[-count:])), [0xFE | int(level) for level in pin[-count:]]
 
 
 class StandInOtii:
     """`otii_tcp_client.otii_client`."""
 
-    LicensingMode = SimpleNamespace(MANUAL="manual")
+    LicensingMode, devices = SimpleNamespace(MANUAL="manual"), 1
 
     def __init__(self, keep=1.0, fail=False):
         self.name, self.id, self.calls, self._keep, self._fail = "Arc I", "Arc1", [], keep, fail
@@ -106,7 +106,7 @@ class StandInOtii:
         return self
 
     def get_devices(self):
-        return [self]
+        return [self] * self.devices
 
     def create_project(self):
         return self
@@ -184,7 +184,11 @@ def without_one(numbers):
         (lambda: Joulescope(package=StandInJoulescope(lambda a: a * 20)), 1e-5, "over-range, .* beyond 3 A"),
         (lambda: Joulescope(package=StandInJoulescope(fails)), 1e-5, r"reading failed \(the device is gone\)"),
         (lambda: Joulescope(package=StandInJoulescope(stays_silent), margin_s=0.1), 1e-5, "the trigger did not come"),
-        (lambda: Ppk2("p", voltage_v=3.3, package=StandInPpk2(words=without_one)), 1e-5, "lost samples after number"),
+        (
+            lambda: Ppk2("p", voltage_v=3.3, package=StandInPpk2(words=without_one)),
+            1e-5,
+            "lost samples after number 5000",
+        ),
         (lambda: Ppk2("p", voltage_v=3.3, package=StandInPpk2(words=fails)), 1e-5, r"reading failed \(the device is"),
         (
             lambda: Ppk2("p", voltage_v=3.3, margin_s=0.1, package=StandInPpk2(words=lambda numbers: numbers[:0])),
@@ -229,3 +233,60 @@ def test_a_package_that_is_not_installed_is_named():
 def test_the_wrong_serial_number_is_absent():
     with pytest.raises(HardwareAbsent, match="Joulescope: 0 with serial number 7, needed one"):
         Joulescope("7", package=StandInJoulescope())
+
+
+def test_the_joulescope_is_chosen_among_others_and_its_buffer_holds_the_capture_twice():
+    scope = StandInJoulescope()
+    scope.has_company = True
+    with pytest.raises(HardwareAbsent, match="Joulescope: 2 attached, needed one"):
+        Joulescope(package=scope)
+    with Joulescope("000415", package=scope) as meter:
+        meter.arm(Capture(0.3, 1e-3))
+        assert scope.parameters == {"sampling_frequency": 1000, "buffer_duration": 1.0}
+        meter.arm(Capture(2.0, 1e-5))
+        assert scope.parameters == {"sampling_frequency": 100_000, "buffer_duration": 4.0}
+        for hertz in (1_000_000, 500_000, 200_000, 50_000, 20_000, 10_000, 5_000, 2_000):
+            meter.arm(Capture(0.3, 1 / hertz))
+        meter.arm(Capture(30.0, 1e-3))
+        for capture in (Capture(30.1, 1e-3), Capture(0.3, 1 / 3000)):
+            with pytest.raises(InstrumentError):
+                meter.arm(capture)
+    assert (scope.closed, scope.stopped) == (True, False)
+    with Joulescope("000415", package=scope) as meter:
+        meter.arm(Capture(0.3, 1e-3))
+        meter.trigger()
+    assert scope.stopped, "a capture under way is ended"
+
+
+def test_the_ppk2_supplies_the_board_and_is_left_switched_off():
+    kit = StandInPpk2()
+    with Ppk2("port", voltage_v=1.8, package=kit) as meter:
+        for interval_s in (2e-5, 1.1e-5):
+            with pytest.raises(InstrumentError, match="samples every 1e-05 s, no other interval"):
+                meter.arm(Capture(0.16, interval_s))
+        assert ("set_source_voltage", 1800) in kit.calls
+        meter.arm(Capture(10.0, 1e-5))
+        meter.trigger()
+    assert kit.calls[-2:] == [("stop_measuring",), ("toggle_DUT_power", "OFF")]
+
+
+def test_the_otii_supplies_the_board_and_is_left_switched_off():
+    otii = StandInOtii()
+    with Otii("Arc I", voltage_v=1.8, max_current_a=0.25, package=otii) as meter:
+        with pytest.raises(InstrumentError, match="samples at 4000 Hz, at no other rate"):
+            meter.arm(Capture(0.16, 1 / 2000))
+        meter.arm(Capture(0.16, 1 / 4000))
+    assert otii.calls == [
+        ("add_to_project",),
+        ("set_main_voltage", 1.8),
+        ("set_max_current", 0.25),
+        ("enable_channel", "mc", True),
+        ("enable_channel", "i1", True),
+        ("set_main", True),
+        ("set_main", False),
+        ("disconnect",),
+    ]
+    for name, devices in (("Ace", 1), ("Arc1", 2), ("", 0)):
+        otii.devices = devices
+        with pytest.raises(HardwareAbsent, match=r"Otii at 127\.0\.0\.1: \d devices"):
+            Otii(name, voltage_v=1.8, package=otii)

@@ -139,7 +139,6 @@ def test_front_end_comes_before_the_ops_or_not_at_all() -> None:
     lines = ("m-layer-[0,7]", "m-layer-[1,9]")
     assert replies.layer_profile(lines) == LayerProfile(None, ops)
     assert replies.layer_profile(("m-layer-[front_end,5]", *lines)) == LayerProfile(5, ops)
-    assert replies.layers(("m-layer-[front_end,5]", *lines)) == ops
     for bad in ((*lines, "m-layer-[front_end,5]"), ("m-layer-[front_end,5]",), ("m-layer-[front_end,5]",) * 2 + lines):
         with pytest.raises(GarbledReply):
             replies.layer_profile(bad)

@@ -59,7 +59,7 @@ def test_single_values_are_read() -> None:
         (replies.memory, "m-memory-[376,4096]"),
         (replies.output, "m-output-[012]"),
         (replies.output, "m-output-[]"),
-        (replies.layers, "m-layer-[1,5]"),
+        (replies.layer_profile, "m-layer-[1,5]"),
         (replies.results, "m-results-[0.1,]"),
         (replies.nothing, "m-load-done"),
     ],
@@ -71,10 +71,10 @@ def test_torn_or_garbled_value_is_refused(parse, line: str) -> None:
 
 def test_layers_must_come_once_each_and_in_order() -> None:
     lines = ["m-layer-[0,120]", "m-layer-[1,7]", "m-layer-[2,0]"]
-    assert replies.layers(lines) == (LayerTicks(0, 120), LayerTicks(1, 7), LayerTicks(2, 0))
+    assert replies.layer_profile(lines).ops == (LayerTicks(0, 120), LayerTicks(1, 7), LayerTicks(2, 0))
     for wrong in (lines[:1] + lines[2:], lines[:2] + lines[1:], lines[::-1], []):
         with pytest.raises(GarbledReply):
-            replies.layers(wrong)
+            replies.layer_profile(wrong)
 
 
 @given(st.binary(min_size=1, max_size=200), st.integers(1, 64))
