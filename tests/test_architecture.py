@@ -141,7 +141,7 @@ def test_sub_rooms_point_one_way():
         ("stages.graph.graph", "def late():\n    from stages.graph.memory import resources", True),
         ("stages.graph.padding", "from stages.graph.judge.tflm_plan import scratch_bytes", False),
         ("stages.firmware.assembly.schedule", "from stages.firmware.build.toolchain import Toolchain", False),
-        ("hil.link.replies", "from hil.virtual.twin import Twin", False),
+        ("hil.link.replies", "from hil.virtual.twin import Twin", True),
         ("pipeline.engine.digest", "if TYPE_CHECKING:\n    import pipeline.cli.options", False),
     ],
 )
