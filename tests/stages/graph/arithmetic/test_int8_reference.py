@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -229,6 +230,11 @@ def test_a_multiplier_is_the_nearest_of_its_form(factor: float) -> None:
     found = fp.quantised_multiplier(factor)
     assert 2**30 <= found.mantissa < 2**31
     assert abs(found.mantissa * 2.0 ** (found.shift - 31) - factor) <= factor * 2.0**-31
+
+
+def test_the_constants_are_the_nearest_of_31_bits() -> None:
+    assert list(fp._EXP_FACTORS) == [round(math.exp(-(2.0**k)) * 2**31) for k in range(-2, 5)]
+    assert (round(math.exp(-1 / 8) * 2**31), round(2**31 / 3)) == (fp._EXP_MINUS_EIGHTH, fp._ONE_THIRD)
 
 
 def test_exp_and_reciprocal_are_close_to_the_real_functions() -> None:
