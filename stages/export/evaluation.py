@@ -16,18 +16,8 @@ LARGEST_GAP_POINTS = 0.2  # between int8 and the fake-quant network: beyond it s
 
 
 @dataclass(frozen=True, eq=False)
-class TestSplit:
-    """Quantised inputs (N, H, W, C) int8 and their classes."""
-
-    __test__ = False  # not a test case, whatever pytest thinks of the name
-
-    inputs: np.ndarray
-    labels: np.ndarray
-
-
-@dataclass(frozen=True, eq=False)
-class Golden:
-    """Inputs of which the right outputs are known; labels are -1 where there is none."""
+class Labelled:
+    """Quantised inputs (N, H, W, C) int8 and their classes, -1 where there is none."""
 
     inputs: np.ndarray
     labels: np.ndarray
@@ -50,7 +40,7 @@ class AccuracyRecord:
     confusion: list[list[int]]  # [true class][chosen class]
 
 
-def load_test_split(features: Path, graph: Graph) -> TestSplit:
+def load_test_split(features: Path, graph: Graph) -> Labelled:
     """The test features on the grid of the network's input."""
     try:
         x = np.load(features / "test_x.npy", mmap_mode="r")
@@ -66,10 +56,10 @@ def load_test_split(features: Path, graph: Graph) -> TestSplit:
     # Single precision, as in fine-tuning, so that halves fall to the same side.
     scale, zero_point = np.float32(source.quantisation.scale[0]), source.quantisation.zero_point[0]
     steps = np.round(np.asarray(x, np.float32) / scale) + zero_point
-    return TestSplit(np.clip(steps, -128, 127).astype(np.int8).reshape(-1, *source.shape[1:]), labels)
+    return Labelled(np.clip(steps, -128, 127).astype(np.int8).reshape(-1, *source.shape[1:]), labels)
 
 
-def golden_inputs(split: TestSplit, count: int) -> Golden:
+def golden_inputs(split: Labelled, count: int) -> Labelled:
     """`count` test samples, taken from the classes in turn, then the two extreme inputs."""
     position: dict[int, int] = {}
     turns = []
@@ -79,11 +69,11 @@ def golden_inputs(split: TestSplit, count: int) -> Golden:
     chosen = [index for _, _, index in sorted(turns)[:count]]
     extremes = [np.full((1, *split.inputs.shape[1:]), value, np.int8) for value in (-128, 127)]
     inputs = np.concatenate([split.inputs[chosen], *extremes])
-    return Golden(inputs, np.concatenate([split.labels[chosen], [-1, -1]]))
+    return Labelled(inputs, np.concatenate([split.labels[chosen], [-1, -1]]))
 
 
 def measured_accuracy(
-    graph: Graph, split: TestSplit, classes: Sequence[str], float_classes: np.ndarray, fake_quant_classes: np.ndarray
+    graph: Graph, split: Labelled, classes: Sequence[str], float_classes: np.ndarray, fake_quant_classes: np.ndarray
 ) -> AccuracyRecord:
     """Accuracy over the whole split, by the numpy reference (which `verify` has shown to be the runtime's equal)."""
     if len(float_classes) != len(split.labels) or split.labels.min() < 0 or split.labels.max() >= len(classes):

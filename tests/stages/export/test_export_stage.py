@@ -14,7 +14,7 @@ import torch
 
 from pipeline.errors import StageError
 from pipeline.stage import Checkpoint, read_json
-from stages.export.evaluation import TestSplit, golden_inputs
+from stages.export.evaluation import Labelled, golden_inputs
 from stages.export.planned_model import PlannedModel, plan_record, planned_model, verify
 from stages.export.quantise import int8_graph
 from stages.export.stage import ExportConfig, Exported, run
@@ -231,7 +231,7 @@ def test_a_better_order_is_found_written_and_verified() -> None:
 def test_golden_inputs_take_the_classes_in_turn() -> None:
     labels = np.array([0, 0, 0, 0, 1, 1, 2])
     inputs = np.arange(7, dtype=np.int8).reshape(7, 1, 1, 1)
-    golden = golden_inputs(TestSplit(inputs, labels), 5)
+    golden = golden_inputs(Labelled(inputs, labels), 5)
     assert golden.labels.tolist() == [0, 1, 2, 0, 1, -1, -1]
     assert golden.inputs.ravel().tolist() == [0, 4, 6, 1, 5, -128, 127]
 

@@ -14,10 +14,12 @@ from stages.graph.arithmetic.int8_reference import run_graph
 from stages.graph.graph import ActivationOptions, ConvOptions, Graph, PoolOptions
 from stages.graph.judge.tflm import arena_head_bytes, run_tflm
 from stages.graph.judge.tflm_plan import RuntimePlan, runtime_plan
+from stages.graph.judge.tflm_process import TflmRun
 from stages.graph.tflite import planned_file
+from stages.graph.tflite.float_edges import strip_float_edges
 from stages.graph.tflite.reader import read_offline_offsets, read_tflite
 from stages.graph.tflite.writer import write_tflite
-from stages.tools.optimisation import optimised, optimize
+from stages.tools.optimisation import _text, _verify_arena, _verify_outputs, optimised, optimize
 from tests.stages.graph.int8_graphs import NO_MODELS, THIRD_PARTY_MODELS, Int8Builder, random_inputs, residual_network
 from tests.stages.graph.judge.test_tflm_process import squeeze_and_excite
 from tests.stages.graph.tflite.test_float_edges import float_network
@@ -57,7 +59,13 @@ def test_a_bad_order_is_mended_and_the_outputs_keep_their_bits(tmp_path: Path) -
     np.testing.assert_array_equal(
         run_tflm(out.read_bytes(), better, inputs), run_graph(graph, inputs)[graph.outputs[0]]
     )
-    assert "order changed" in answer.text and "bit-identical on 20 random inputs" in answer.text
+    assert answer.text.splitlines() == [
+        f"{model} -> {out}",
+        "arena of TensorFlow Lite Micro   5,376 B -> 3,344 B (37.8 % saved)",
+        "peak of the operator order       5,376 B -> 3,336 B, proven minimal; order changed",
+        "layout                           proven minimal for this order",
+        "outputs                          bit-identical on 20 random inputs",
+    ]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["better.tflite", "model.tflite"]
 
 
@@ -88,7 +96,8 @@ def test_float_edges_are_taken_out_and_their_scales_told(tmp_path: Path) -> None
     assert grid
     edge = {"name": "input0", "scale": grid.scale[0], "zero_point": grid.zero_point[0]}
     assert answer.record["float_inputs"] == [edge]
-    assert "float input stripped" in answer.text and "float output stripped" in answer.text
+    words = f"input0: now int8, scale {grid.scale[0]:.9g}, zero point {grid.zero_point[0]}"
+    assert f"\nfloat input stripped             {words}\nfloat output stripped            " in answer.text
     assert answer.record["arena_bytes"] < answer.record["arena_bytes_before"]
 
 
@@ -112,6 +121,9 @@ def test_the_runtimes_own_plan_is_kept_where_ours_would_be_larger() -> None:
     before = arena_head_bytes(content, graph)
     found = optimised(content, 3, planner=wasteful)
     assert found.keeps_own_plan and found.arena_bytes == before
+    assert f"layout                           the runtime's own is better than the {before + 4096:,} B found" in (
+        _text(Path("a"), Path("b"), found)
+    )
     assert read_offline_offsets(found.content) is None
 
 
@@ -120,6 +132,12 @@ def test_a_plan_by_which_tensors_spoil_each_other_is_replaced() -> None:
     content = write_tflite(graph, "test", [0] * len(graph.tensors))
     found = optimised(content, 5)
     assert found.plan_was_wrong and found.arena_bytes == found.plan.head_bytes
+    assert "plan in the old file             wrong, it spoils the outputs" in _text(Path("a"), Path("b"), found)
+    layout = replace(found.plan.layout, proven_optimal=False, lower_bound_bytes=1000)
+    best = replace(found.best_order, proven_optimal=False, lower_bound_bytes=2000.0)
+    unproven = _text(Path("a"), Path("b"), replace(found, plan=replace(found.plan, layout=layout), best_order=best))
+    assert "-> 3,336 B, not proven (no order needs less than 2,000 B); order changed" in unproven
+    assert "layout                           not proven (no layout needs less than 1,000 B)" in unproven
     inputs = random_inputs(graph, 10)
     np.testing.assert_array_equal(
         run_tflm(found.content, found.graph, inputs), run_graph(graph, inputs)[graph.outputs[0]]
@@ -179,6 +197,20 @@ def test_a_small_file_that_asks_for_much_is_refused_before_anything_is_drawn(
         optimize(path, out)
     assert time.process_time() - started < 1
     assert not out.exists()
+
+
+def test_outputs_that_differ_and_arenas_that_grow_are_never_written() -> None:
+    graph = residual_network(0)
+    edges = strip_float_edges(graph)
+    before = TflmRun((np.array([[1, 2, 3]], np.int8),), 100)
+    _verify_outputs(edges, before, before)
+    with pytest.raises(StageError, match="output 0: 2 of 3 values differ in the new file, needed equal bits"):
+        _verify_outputs(edges, before, TflmRun((np.array([[1, 3, 2]], np.int8),), 100))
+    _verify_arena(100, before, before)
+    with pytest.raises(StageError, match="TensorFlow Lite Micro needs 100 B of arena, planned were 96 B"):
+        _verify_arena(96, before, before)
+    with pytest.raises(StageError, match="the arena grew from 100 B to 101 B, needed no more than before"):
+        _verify_arena(101, before, TflmRun(before.outputs, 101))
 
 
 def test_a_folder_that_does_not_exist_is_named(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -202,11 +203,38 @@ def test_rounding_shift_goes_to_the_nearest_and_halves_away_from_zero() -> None:
     assert fp.rounding_shift_right(values, 2).tolist() == [1, 2, 2, -1, -2, -2, 0, 2**29, -(2**29)]
 
 
+def shift_right_int16(value: int, exponent: int) -> int:
+    """gemmlowp's RoundingDivideByPOT on an int16, whose mask and threshold wrap."""
+    mask = ((1 << exponent) - 1) & 0xFFFF
+    mask -= (mask & 0x8000) << 1
+    threshold = (mask >> 1) + (value < 0)
+    return (value >> exponent) + ((value & mask) > threshold)
+
+
+@pytest.mark.parametrize("exponent", [0, 1, 2, 7, 15, 16, 20])
+def test_a_shift_of_sixteen_bits_or_more_wraps_as_in_c(exponent: int) -> None:
+    values = [-(2**15), -12345, -2, -1, 0, 1, 2, 3, 12345, 2**15 - 1]
+    found = fp.rounding_shift_right_int16(np.array(values), exponent)
+    assert found.tolist() == [shift_right_int16(value, exponent) for value in values]
+
+
+def test_a_factor_of_nothing_or_next_to_nothing_is_zero() -> None:
+    for factor in (0.0, 2.0**-33):
+        assert fp.quantised_multiplier(factor) == fp.Multiplier(0, 0)
+    assert fp.quantised_multiplier(2.0**-32) == fp.Multiplier(2**30, -31)
+    assert fp.quantised_multiplier(1 - 2.0**-40) == fp.Multiplier(2**30, 1)
+
+
 @pytest.mark.parametrize("factor", [1.0, 0.5, 0.99999999999, 3.7, 1e-3, 123456.0, 2.0**-20])
 def test_a_multiplier_is_the_nearest_of_its_form(factor: float) -> None:
     found = fp.quantised_multiplier(factor)
     assert 2**30 <= found.mantissa < 2**31
     assert abs(found.mantissa * 2.0 ** (found.shift - 31) - factor) <= factor * 2.0**-31
+
+
+def test_the_constants_are_the_nearest_of_31_bits() -> None:
+    assert list(fp._EXP_FACTORS) == [round(math.exp(-(2.0**k)) * 2**31) for k in range(-2, 5)]
+    assert (round(math.exp(-1 / 8) * 2**31), round(2**31 / 3)) == (fp._EXP_MINUS_EIGHTH, fp._ONE_THIRD)
 
 
 def test_exp_and_reciprocal_are_close_to_the_real_functions() -> None:

@@ -376,3 +376,12 @@ def test_concatenation_takes_its_arguments_by_name():
 
     graph = graph_from_torch(Calling(act), SHAPE, softmax=False)
     assert graph.ops[-1].kind == "CONCATENATION" and graph.tensors[graph.outputs[0]].shape == (1, 9, 6, 4)
+
+
+def test_same_padding_is_recognised_by_height_and_width_of_the_map():
+    """With stride 2, an even height wants its one zero below and an odd width one on either side."""
+    net = nn.Sequential(nn.ZeroPad2d((1, 1, 0, 1)), nn.Conv2d(2, 3, 3, stride=2))
+    (conv,) = graph_from_torch(net, (8, 7, 2), softmax=False).ops
+    assert (conv.kind, conv.options.padding) == ("CONV_2D", "same")
+    kinds = [op.kind for op in graph_from_torch(net, (7, 8, 2), softmax=False).ops]
+    assert kinds == ["PAD", "CONV_2D"]

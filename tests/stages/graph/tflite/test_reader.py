@@ -204,6 +204,89 @@ def test_a_list_of_millions_is_refused_by_its_length_before_it_is_read(content: 
     assert time.process_time() - started < 0.3  # seconds and hundreds of megabytes, were they made Python values
 
 
+def of_operator(**fields: object):
+    return lambda model: vars(model.subgraphs[0].operators[0]).update(fields)
+
+
+def of_tensor(index: int = 0, **fields: object):
+    return lambda model: vars(model.subgraphs[0].tensors[index]).update(fields)
+
+
+def of_grid(index: int = 0, **fields: object):
+    return lambda model: vars(model.subgraphs[0].tensors[index].quantization).update(fields)
+
+
+def outside(offset: int, size: int):
+    """A tensor without data in the flatbuffer."""
+
+    def change(model) -> None:
+        buffer = schema.BufferT()
+        buffer.offset, buffer.size = offset, size
+        model.buffers.append(buffer)
+        first_tensor(model).buffer = len(model.buffers) - 1
+
+    return change
+
+
+def tensors(count: int):
+    return lambda model: setattr(model.subgraphs[0], "tensors", (model.subgraphs[0].tensors * count)[:count])
+
+
+def operators(count: int):
+    return lambda model: setattr(model.subgraphs[0], "operators", (model.subgraphs[0].operators * count)[:count])
+
+
+@pytest.mark.parametrize(
+    "spoil, sentence",
+    [
+        (of_operator(inputs=[0, 1, 18]), r"CONV_2D: operands \(0, 1, 18\) -> \(3,\), needed tensors 0 to 17"),
+        (of_operator(inputs=[-2, 1, 2]), r"CONV_2D: operands \(-2, 1, 2\) -> \(3,\), needed tensors 0 to 17"),
+        (of_operator(outputs=[-1]), r"CONV_2D: operands \(0, 1, 2\) -> \(-1,\), needed tensors 0 to 17"),
+        (of_operator(outputs=[]), r"CONV_2D: operands \(0, 1, 2\) -> \(\), needed tensors 0 to 17"),
+        (of_operator(inputs=[0] * 17), "CONV_2D: 17 inputs, 0 intermediates and 1 outputs, needed at most 16 of each"),
+        (of_operator(outputs=[0] * 17), "CONV_2D: 3 inputs, 0 intermediates and 17 outputs, needed at most 16 of each"),
+        (of_operator(builtinOptionsType=0), "CONV_2D: options of type 0, needed Conv2DOptions"),
+        (of_tensor(type=schema.TensorType.FLOAT16), "tensor activation0: type number 1 is not supported, needed int8"),
+        (of_tensor(isVariable=True), "tensor activation0: variable, sparse and external tensors are not supported"),
+        (of_tensor(externalBuffer=1), "tensor activation0: variable, sparse and external tensors are not supported"),
+        (of_tensor(shape=[1] * 7), "tensor activation0: 7 dimensions, needed at most 6 dimensions of 1 or more"),
+        (of_tensor(shape=[1, 9, 0, 3]), r"tensor activation0: shape \(1, 9, 0, 3\), needed at most 6 dimensions of 1"),
+        (of_tensor(shape=[1, 1 << 16, 1 << 15]), r"tensor activation0: shape .* and 2147483647 elements"),
+        (of_tensor(1, shape=[8, 3, 3, 4]), "tensor weights1: 216 B of data, needed 288 B"),
+        (of_tensor(2, type=schema.TensorType.INT16), "tensor bias3: 32 B of data, needed 16 B"),
+        (of_grid(scale=[0.0]), "tensor activation0: 1 scales and 1 zero points, needed pairs, and scales above 0"),
+        (of_grid(scale=[2.0**60]), "tensor activation0: 1 scales and 1 zero points, needed pairs, and scales above 0"),
+        (of_grid(scale=[0.5, 0.5]), "tensor activation0: 2 scales and 1 zero points, needed pairs"),
+        (outside(2, 0), "tensor activation0: its data lie outside the flatbuffer, which is not supported"),
+        (outside(0, 2), "tensor activation0: its data lie outside the flatbuffer, which is not supported"),
+        (tensors(8193), "found 8 operators and 8193 tensors, needed at most 1024 and 8192"),
+        (operators(1025), "found 1025 operators and 18 tensors, needed at most 1024 and 8192"),
+        (operators(1024), "is computed twice"),
+    ],
+)
+def test_each_thing_that_cannot_be_read_has_its_sentence(content: bytes, spoil, sentence: str) -> None:
+    with pytest.raises(StageError, match=f"^model: .*{sentence}"):
+        read_tflite(edited(content, spoil))
+
+
+@pytest.mark.parametrize("change", [outside(1, 1), of_tensor(name=None), of_grid(zeroPoint=None), tensors(8192)])
+def test_what_other_writers_do_is_read(content: bytes, change) -> None:
+    graph = read_tflite(edited(content, change))
+    assert graph.tensors[0].name in ("activation0", "tensor_0")
+    assert graph.tensors[0].data is None
+    assert len(graph.tensors[0].quantisation.zero_point) == 1  # type: ignore[union-attr]
+
+
+def test_files_that_cannot_be_networks_are_not_even_loaded(tmp_path: Path) -> None:
+    with pytest.raises(StageError, match="not a file, needed a .tflite file"):
+        read_tflite(tmp_path)
+    for size, sentence in ((64 << 20, "not a .tflite file"), ((64 << 20) + 1, "67108865 B, needed a .tflite file of")):
+        with (tmp_path / "huge").open("wb") as file:
+            file.truncate(size)
+        with pytest.raises(StageError, match=sentence):
+            read_tflite(tmp_path / "huge")
+
+
 def test_a_mean_over_millions_of_axes_is_refused_by_their_number() -> None:
     builder = Int8Builder(0)
     graph = builder.graph(builder.mean(builder.input(4, 4, 3), (1,) * 1_000_000, keep=True))
