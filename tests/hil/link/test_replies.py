@@ -69,6 +69,17 @@ def test_torn_or_garbled_value_is_refused(parse, line: str) -> None:
         parse([line])
 
 
+def test_a_long_reply_is_shown_by_its_beginning() -> None:
+    for count, shown in (
+        (4, r"4 lines \('0', '1', '2', '3'\), needed"),
+        (5, r"5 lines \('0', .*, '3', \.\.\.\), needed"),
+    ):
+        with pytest.raises(GarbledReply, match=shown):
+            replies.crc([str(number) for number in range(count)])
+    with pytest.raises(GarbledReply, match="found no line, needed one line of the form"):
+        replies.crc([])
+
+
 def test_layers_must_come_once_each_and_in_order() -> None:
     lines = ["m-layer-[0,120]", "m-layer-[1,7]", "m-layer-[2,0]"]
     assert replies.layer_profile(lines).ops == (LayerTicks(0, 120), LayerTicks(1, 7), LayerTicks(2, 0))
