@@ -44,7 +44,7 @@ def slow_energy_j(trace, start_s, end_s, steps=40_000):
 
 
 @pytest.mark.parametrize("kind", ["mean", "point"])
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None, derandomize=True)
 @given(
     power_w=st.lists(st.floats(0, 2), min_size=4, max_size=12),
     ends=st.tuples(st.floats(0, 1), st.floats(0, 1)),
@@ -69,7 +69,7 @@ def test_a_ramp_in_point_samples_is_exact_between_the_samples():
     assert measure(trace, [Window(0.333, 1.777)]).energy_j == pytest.approx(1.777 + 1.777**2 - 0.333 - 0.333**2)
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None, derandomize=True)
 @given(
     segments=st.lists(
         st.tuples(st.floats(0.01, 1), st.floats(0, 2), st.floats(0, 2)).map(lambda s: Segment(*s)),
