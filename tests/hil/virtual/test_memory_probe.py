@@ -9,7 +9,7 @@ import pytest
 
 from hil.fakes.background import Background
 from hil.virtual.memory_probe import MemoryProbe
-from hil.virtual.profiler import CacheShape, LineTraffic, MemoryModel
+from hil.virtual.profiler import CacheShape, LineTraffic, MemoryModel, api_version
 from hil.virtual.program import Program
 from pipeline.errors import LinkTimeout
 
@@ -91,6 +91,11 @@ def test_code_is_found_by_address_and_never_beyond_its_segment():
     assert program.code_at(0x104, 4) == b"ef"
     assert program.code_at(0x200, 1) == b"x"
     assert [program.code_at(address, 4) for address in (0xFF, 0x106, 0x202)] == [b""] * 3
+
+
+@pytest.mark.parametrize(("qemu", "version"), [("7.2.22", 1), ("8.1.5", 1), ("8.2.0", 2), ("8.10.1", 2), ("9.0", 2)])
+def test_a_plugin_is_built_for_the_interface_of_this_qemu(qemu, version):
+    assert api_version(qemu) == version
 
 
 def test_every_line_has_its_price():
