@@ -105,14 +105,8 @@ def build_plugin(folder: Path, compiler: str) -> Path:
     """Compile the plugin into `folder`."""
     sources = sorted(str(path) for path in _PLUGIN_FOLDER.glob("*.c"))
     library = folder / "profiler.so"
-    options = [
-        "-std=c11",
-        "-O2",
-        "-fPIC",
-        "-shared",
-        "-fvisibility=hidden",
-        f"-DPLUGIN_API_VERSION={api_version(qemu_version())}",
-    ]
+    interface = f"-DPLUGIN_API_VERSION={api_version(qemu_version())}"
+    options = ["-std=c11", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", interface]
     argv = [compiler, *options, "-o", str(library), *sources]
     try:
         done = subprocess.run(argv, capture_output=True, text=True, timeout=_BUILD_S, check=False)
