@@ -31,14 +31,19 @@ class Host:
     def received(self, count: int) -> bytes:
         found = b""
         while len(found) < count:
-            found += self._socket.recv(count - len(found))
+            found += self._some(count - len(found))
         return found
+
+    def _some(self, most: int) -> bytes:
+        data = self._socket.recv(most)
+        assert data, "the device hung up"
+        return data
 
     def ask(self, command: str) -> list[str]:
         self._socket.sendall(f"{command}%".encode())
         reply = b""
         while not reply.endswith(b"m-ready\r\n"):
-            reply += self._socket.recv(4096)
+            reply += self._some(4096)
         return reply.decode().split("\r\n")[:-2]
 
     def raw(self, *commands: str, count: int) -> bytes:
