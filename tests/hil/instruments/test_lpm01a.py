@@ -69,7 +69,7 @@ def test_the_commands_are_those_of_the_stock_runner():
         ("over_range", "over-range"),
         ("overrun", "overrun, its buffer is full"),
         ("silence", "the trigger did not come, or it fell silent"),
-        ("torn", "is neither sample nor message; bytes were lost"),
+        ("torn", "after 50 samples is neither sample nor message; bytes were lost"),
     ],
 )
 def test_a_fault_is_an_error_and_the_next_capture_is_right(fault, message):
