@@ -105,7 +105,8 @@ def build_plugin(folder: Path, compiler: str) -> Path:
     """Compile the plugin into `folder`."""
     sources = sorted(str(path) for path in _PLUGIN_FOLDER.glob("*.c"))
     library = folder / "profiler.so"
-    options = ["-std=c11", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", f"-DPLUGIN_API_VERSION={_api_version()}"]
+    interface = f"-DPLUGIN_API_VERSION={api_version(qemu_version())}"
+    options = ["-std=c11", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", interface]
     argv = [compiler, *options, "-o", str(library), *sources]
     try:
         done = subprocess.run(argv, capture_output=True, text=True, timeout=_BUILD_S, check=False)
@@ -184,7 +185,7 @@ def _last_pass(lines: Sequence[str]) -> list[_Region]:
     return whole
 
 
-def _api_version() -> int:
+def api_version(qemu: str) -> int:
     """Version of the plugin interface that this QEMU wants: it refuses plugins that were built for another one."""
-    major, minor = (int(word) for word in qemu_version().split(".")[:2])
+    major, minor = (int(word) for word in qemu.split(".")[:2])
     return 1 if (major, minor) < (8, 2) else 2

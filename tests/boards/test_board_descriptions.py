@@ -42,6 +42,8 @@ def test_a_board_is_read_with_its_units(name: str, clock_hz: int, code: str, dtc
     assert not board.memories["dtcm"].cached
     assert board.memories["sram"].cached
     assert board.cache.instruction.size == board.cache.data.size
+    assert board.flashing.connect_under_reset == (name == "nucleo_h743zi2")
+    assert (board.baud(), board.baud(measures_energy=True)) == (115200, 9600)
 
 
 @pytest.mark.parametrize("name", board_names())

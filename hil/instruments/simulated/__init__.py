@@ -2,8 +2,8 @@
 
 `timeline.py` is what the board draws; `scpi_server.py` carries SCPI over TCP for PyVISA; `n6705.py` and `truevolt.py`
 are instruments behind it, which share `triggered_meter.py`; `visa_sim.py` turns sessions with them into pyvisa-sim
-definitions; `lpm01a.py` is an X-NUCLEO-LPM01A on a pseudo-terminal; `virtual_meter.py` puts one together for the
-virtual bench, `twin_supply.py` lets it follow what a twin executes.
+definitions; `lpm01a.py` is an X-NUCLEO-LPM01A on a pseudo-terminal; `twin_supply.py` puts an N6705 together for the
+virtual bench and lets it follow what a twin executes.
 """
 
-__all__ = ["lpm01a", "n6705", "scpi_server", "timeline", "truevolt", "twin_supply", "virtual_meter", "visa_sim"]
+__all__ = ["lpm01a", "n6705", "scpi_server", "timeline", "truevolt", "twin_supply", "visa_sim"]

@@ -1,9 +1,10 @@
-"""The supply of a twin: a simulated N6705 whose power follows what the twin executes.
+"""The supply of a twin: a simulated N6705 on TCP, behind the real driver, whose power follows what the twin executes.
 
 The twin counts instructions for each op of each inference; the cycle model's cycles per instruction and the board's
 clock turn them into time, and the board's typical power into watts. Nobody has measured a board's idle power here: it
-is assumed to be half of that of an inference, so that idle time shows in a trace at all. Whatever comes out is a
-simulation and must be labelled so.
+is assumed to be half of that of an inference, so that idle time shows in a trace at all. Arming, the trigger, binary
+blocks, the pin's edges and the uncertainty are those of a real bench; what comes out is modelled power all the same,
+and must be labelled so.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from hil.instruments.instrument import Instrument
+from hil.instruments.n6705 import N6705, N6705Wiring
+from hil.instruments.scpi import ScpiSession
+from hil.instruments.simulated.n6705 import SimulatedN6705
+from hil.instruments.simulated.scpi_server import ScpiServer
 from hil.instruments.simulated.timeline import Board, Fault, Timeline
-from hil.instruments.simulated.virtual_meter import virtual_meter
 
 IDLE_SHARE_ASSUMED = 0.5
 NOISE_A = 1e-3  # of one sample, about that of the instrument's 3 A range
@@ -51,7 +54,16 @@ class TwinSupply:
 
 
 @contextmanager
-def twin_meter(power: TwinPower, faults: Sequence[Fault] = ()) -> Iterator[tuple[Instrument, TwinSupply]]:
+def virtual_meter(board: Board) -> Iterator[N6705]:
+    """An open instrument that sees this board and its timestamp pin."""
+    with ScpiServer(SimulatedN6705(board)) as server:
+        wiring = N6705Wiring(edge_channel=2, max_current_a=3.0)
+        with N6705(ScpiSession(server.resource), wiring) as meter:
+            yield meter
+
+
+@contextmanager
+def twin_meter(power: TwinPower, faults: Sequence[Fault] = ()) -> Iterator[tuple[N6705, TwinSupply]]:
     """An open instrument, and what tells it what the twin does."""
     board = Board(_START, noise_a=NOISE_A, faults=list(faults))
     with virtual_meter(board) as meter:

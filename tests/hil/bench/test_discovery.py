@@ -48,6 +48,12 @@ def test_probes_are_named_by_what_their_drive_says() -> None:
     assert found[1].drives == (Path("/media/NODE_F767ZI"),)
 
 
+def test_only_a_probe_without_a_drive_is_named_by_pyocd() -> None:
+    named = {"0036001B": "disco_f746ng", "066AFF01": "another", "0036001A": "another"}
+    found = attached_devices(lambda: PORTS, lambda: IDENTITIES, lambda: named)
+    assert [device.board for device in found] == ["disco_f746ng", "nucleo_f767zi", "nucleo_h743zi2"]
+
+
 def test_drives_are_not_looked_at_without_a_probe() -> None:
     def must_not_be_asked() -> dict[str, Identity]:
         raise AssertionError("mbed-tools was asked although no probe is attached")

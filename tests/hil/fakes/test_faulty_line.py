@@ -56,7 +56,9 @@ def received(connection: socket.socket, count: int) -> bytes:
     [
         (LineFault("drop", after_bytes=3), b"0124\n6789\n"),
         (LineFault("flip", after_bytes=1, bit=0), b"00234\n6789\n"),
+        (LineFault("flip", after_bytes=2, bit=3), b"01:34\n6789\n"),
         (LineFault("tear", after_bytes=2), b"016789\n"),
+        (LineFault("tear", to_host=False, after_bytes=9), b"01234\n678"),
         (LineFault("drop", to_host=False, after_bytes=0), b"1234\n6789\n"),
     ],
 )
@@ -68,6 +70,18 @@ def test_a_fault_strikes_at_its_byte(echo, fault: LineFault, arrives: bytes) -> 
         assert line.struck == 1
         host.sendall(b"again\n")
         assert received(host, 6) == b"again\n"
+
+
+def test_bytes_are_counted_from_the_plan_on_and_by_direction(echo) -> None:
+    with FaultyLine(echo) as line, connect(line) as host:
+        for _ in range(2):
+            line.plan(LineFault("drop", after_bytes=4), LineFault("drop", to_host=False, after_bytes=0))
+            host.sendall(b"0123")
+            assert received(host, 3) == b"123"
+            assert (line.struck, bytes(line.heard)) == (1, b"123")
+            host.sendall(b"456")
+            assert received(host, 2) == b"46"
+            assert (line.struck, bytes(line.heard)) == (2, b"12346")
 
 
 def test_silence_loses_and_hold_keeps(echo) -> None:

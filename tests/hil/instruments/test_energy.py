@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from math import sqrt
+from dataclasses import replace
+from math import hypot, sqrt
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hil.instruments.energy import Window, edge_windows, energy_until_j, idle_power, measure, sample_noise_w
+from hil.instruments.energy import (
+    EnergyReport,
+    IdlePower,
+    Uncertainty,
+    Window,
+    combined,
+    edge_windows,
+    energy_until_j,
+    idle_power,
+    measure,
+    sample_noise_w,
+)
 from hil.instruments.simulated.timeline import Board, Segment, Timeline
 from hil.instruments.trace import Accuracy, Trace, falling_edges
 from pipeline.errors import InstrumentError
@@ -32,7 +44,7 @@ def slow_energy_j(trace, start_s, end_s, steps=40_000):
 
 
 @pytest.mark.parametrize("kind", ["mean", "point"])
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None, derandomize=True)
 @given(
     power_w=st.lists(st.floats(0, 2), min_size=4, max_size=12),
     ends=st.tuples(st.floats(0, 1), st.floats(0, 1)),
@@ -57,7 +69,7 @@ def test_a_ramp_in_point_samples_is_exact_between_the_samples():
     assert measure(trace, [Window(0.333, 1.777)]).energy_j == pytest.approx(1.777 + 1.777**2 - 0.333 - 0.333**2)
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None, derandomize=True)
 @given(
     segments=st.lists(
         st.tuples(st.floats(0.01, 1), st.floats(0, 2), st.floats(0, 2)).map(lambda s: Segment(*s)),
@@ -138,6 +150,56 @@ def test_the_spread_of_windows_is_that_of_their_mean():
     assert report.energies_j == pytest.approx((0.10, 0.12, 0.14))
     assert report.energy_j == pytest.approx(0.12)
     assert report.uncertainty.spread_j == pytest.approx(2 * 0.02 / sqrt(3))
+
+
+def test_random_components_shrink_with_windows_and_runs():
+    noisy = np.full(60, 1.0) + np.random.default_rng(3).normal(0, 0.1, 60)
+    trace = trace_of(noisy, "mean", accuracy=Accuracy(gain=0.0, offset_w=0.3, time_base=0.0, edge_s=0.01))
+    windows = [Window(1.0, 2.0), Window(3.0, 4.44)]
+    report = measure(trace, windows, runs_per_window=4)
+    noise_w = sample_noise_w(trace)
+    assert report.uncertainty.noise_j == pytest.approx(2 * noise_w * sqrt(0.1 * (1.0 + 1.44)) / 4 / 2)
+    assert report.uncertainty.range_j == pytest.approx(2 * 0.3 * (1.0 + 1.44) / 2 / 4 / sqrt(3))
+    variance = 0.0
+    for cell in (10, 20, 30, 44):
+        around = noisy[cell - 1 : cell + 3]
+        variance += ((around.max() - around.min()) * 0.1) ** 2 / 12 + (around.max() * 0.01) ** 2 / 3
+    assert report.uncertainty.sampling_j == pytest.approx(2 * sqrt(variance) / 2 / 4)
+    assert report.idle is not None
+    idle_w = hypot(noise_w / sqrt(report.idle.duration_s / 0.1), 0.3 / sqrt(3))
+    assert report.idle.two_sigma_w == pytest.approx(2 * idle_w)
+
+
+def test_the_larger_of_spread_and_noise_counts():
+    assert Uncertainty(5.0, 1.0, 2.0, 3.0, 4.0).total_j == pytest.approx(sqrt(25 + 9 + 16))
+    assert Uncertainty(2.0, 1.0, 2.0, 3.0, 4.0).total_j == pytest.approx(sqrt(5 + 9 + 16))
+    assert Uncertainty(None, 1.0, 2.0, 3.0, 4.0).total_j == pytest.approx(sqrt(5 + 9 + 16))
+
+
+def test_captures_are_combined_by_their_windows():
+    parts = (
+        EnergyReport(2, 1.0, (0.9, 1.1), 0.5, Uncertainty(0.1, 0.3, 0.6, 0.3, 0.9), IdlePower(0.2, 0.01, 3.0)),
+        EnergyReport(1, 1.6, (1.6,), 0.8, Uncertainty(None, 0.8, 0.5, 0.6, 0.3), IdlePower(0.4, 0.03, 1.0)),
+    )
+    whole = combined(parts)
+    assert (whole.n, whole.energies_j) == (3, (0.9, 1.1, 1.6))
+    assert whole.energy_j == pytest.approx(1.2)
+    assert whole.duration_s == pytest.approx(0.6)
+    assert whole.uncertainty.spread_j == pytest.approx(2 * sqrt((0.3**2 + 0.1**2 + 0.4**2) / 2) / sqrt(3))
+    assert whole.uncertainty.noise_j == pytest.approx(hypot(0.6, 0.8) / 3)
+    assert whole.uncertainty.sampling_j == pytest.approx(hypot(1.2, 0.5) / 3)
+    assert (whole.uncertainty.time_base_j, whole.uncertainty.range_j) == pytest.approx((0.4, 0.7))
+    assert whole.idle == IdlePower(pytest.approx(0.25), 0.03, 4.0)
+    alone = combined([replace(parts[1], idle=None)])
+    assert (alone.idle, alone.uncertainty.spread_j) == (None, None)
+    assert combined([replace(parts[0], idle=None), parts[1]]).idle == parts[1].idle
+
+
+def test_ten_samples_are_the_least_idle_time():
+    # Two samples beside the window do not count.
+    for samples, is_idle in ((22, True), (21, False)):
+        report = measure(trace_of([1.0] * samples, "mean"), [Window(0.0, 1.0)])
+        assert (report.idle is not None) == is_idle
 
 
 def test_a_window_of_many_runs_is_divided_by_them():

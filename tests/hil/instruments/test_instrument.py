@@ -210,6 +210,19 @@ def test_the_scope_of_the_n6705_takes_so_many_samples_and_no_more():
         N6705(Session()).arm(Capture(60.0, 204e-6))
 
 
+def test_half_of_the_pins_voltage_tells_high_from_low():
+    class PinSession(Session):
+        def values(self, command: str, data_format: str) -> np.ndarray:
+            found = super().values(command, data_format)
+            if command.endswith("(@2)"):
+                found[:], found[10:20] = 3.3, 1.2
+            return found
+
+    meter = N6705(PinSession(), N6705Wiring(edge_channel=2))
+    crossing = 9 + (3.3 - 1.65) / (3.3 - 1.2)
+    assert read_once(meter, Capture(1e-3, 20.48e-6)).edges_s == pytest.approx((crossing * 20.48e-6,))
+
+
 @pytest.mark.parametrize(
     ("answer", "message"),
     [(1, "voltage overload"), (4, "timing violation"), (16384, "overrun"), (16384 + 2, "overrun")],

@@ -9,7 +9,7 @@ import pytest
 
 from hil.instruments.energy import edge_windows, measure
 from hil.instruments.instrument import Capture
-from hil.instruments.lpm01a import Lpm01a
+from hil.instruments.lpm01a import Lpm01a, _Stream
 from hil.instruments.simulated.lpm01a import SimulatedLpm01a
 from hil.instruments.simulated.timeline import Board, Segment, Timeline
 from pipeline.errors import HardwareAbsent, InstrumentError
@@ -69,7 +69,7 @@ def test_the_commands_are_those_of_the_stock_runner():
         ("over_range", "over-range"),
         ("overrun", "overrun, its buffer is full"),
         ("silence", "the trigger did not come, or it fell silent"),
-        ("torn", "is neither sample nor message; bytes were lost"),
+        ("torn", "after 50 samples is neither sample nor message; bytes were lost"),
     ],
 )
 def test_a_fault_is_an_error_and_the_next_capture_is_right(fault, message):
@@ -94,6 +94,27 @@ def test_lost_samples_show_in_the_time_stamps_before_the_end():
         meter.trigger()
         with pytest.raises(InstrumentError, match=r"lost samples, \d+ came within \d\.\d00 s of its time"):
             meter.read()
+
+
+@pytest.mark.parametrize(("samples", "fits"), [(994, False), (995, True), (1003, True), (1004, False)])
+def test_a_time_stamp_must_fit_the_samples_before_it(samples, fits):
+    """Within two samples, a millisecond and 0.2 % of 999 ms."""
+    stream = _Stream("shield", 1e-3)
+    for _ in range(samples):
+        assert not stream.take("PowerShield > 1800-07")
+    stamp = "TimeStamp: 000s 999ms, buff 99%"
+    if fits:
+        assert not stream.take(stamp)
+    else:
+        with pytest.raises(InstrumentError, match=rf"lost samples, {samples} came within 0\.999 s .*needed 999"):
+            stream.take(stamp)
+    with pytest.raises(InstrumentError, match="overrun, its buffer is full"):
+        stream.take("TimeStamp: 000s 999ms, buff 100%")
+    assert stream.energies_j == pytest.approx([180e-6] * samples)
+    for line in ("event 3 fal", "summary beg", "Energy 7", ""):
+        assert not stream.take(line)
+    assert stream.edges == [samples]
+    assert stream.take("Acquisition completed")
 
 
 def test_a_port_that_vanishes_is_an_error():

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import socket
 import time
 import zlib
 
 import pytest
 
+import boards
+from hil.fakes.background import Background
 from hil.fakes.fake_device import BOOT_LINES, FakeDevice, FakeNetwork, Mishap, MishapKind, _as_bytes
-from hil.link.device_link import BYTES_PER_DB, COMMAND_LIMIT, DeviceLink, Limits
+from hil.link.device_link import ENERGY_BAUD, DeviceLink, Limits
+from hil.link.line_port import EndlessLine, LinePort
 from hil.link.replies import Inference
 from pipeline.errors import DeviceFault, HardwareAbsent, LinkTimeout
 
@@ -50,7 +54,7 @@ def test_input_goes_out_in_pieces_of_31_bytes() -> None:
         link.load(INPUT)
         pieces = [command for command in device.commands if command.startswith("db ") and "load" not in command]
     assert "".join(piece.removeprefix("db ") for piece in pieces) == INPUT.hex()
-    assert {len(piece) for piece in pieces[:-1]} == {len("db ") + 2 * BYTES_PER_DB}
+    assert {len(piece) for piece in pieces[:-1]} == {len("db ") + 2 * 31}
     assert f"db load {len(INPUT)}" in device.commands
 
 
@@ -115,6 +119,78 @@ def test_restart_that_nobody_saw_is_found_by_the_inputs_checksum() -> None:
         assert device.commands.count(f"db load {len(INPUT)}") == 2
 
 
+class Greeting(Background):
+    """Says its lines to whoever connects, and nothing else."""
+
+    def __init__(self, text: bytes) -> None:
+        super().__init__()
+        self._text, self._listener = text, socket.create_server(("127.0.0.1", 0))
+        self.url = f"socket://127.0.0.1:{self._listener.getsockname()[1]}"
+
+    def _serve(self) -> None:
+        with self._listener.accept()[0] as connection:
+            connection.sendall(self._text)
+            self._stopping.wait(5)
+
+    def _close(self) -> None:
+        self._listener.close()
+
+
+BOOT = ("m-timestamp-mode-performance", "m-lap-us-0", "m-init-done")
+
+
+@pytest.mark.parametrize(
+    ("lines", "boot_lines"),
+    [
+        (("noise", *BOOT), BOOT),
+        ((*BOOT, *BOOT), BOOT),
+        (("m-timestamp-mode-energy", "m-init-done", *BOOT, "m-lap-us-1"), BOOT),
+        (("m-timestamp-mode-energy", "m-timestamp-mode-performance", "m-init-done"), BOOT[::2]),
+        (BOOT[1:], ()),
+        (BOOT[:2], ()),
+    ],
+)
+def test_the_last_whole_boot_message_is_kept(lines: tuple[str, ...], boot_lines: tuple[str, ...]) -> None:
+    with Greeting(_as_bytes((*lines, "m-ready"))) as device, DeviceLink.open(device.url) as link:
+        link.await_boot(3.0)
+        assert link.boot_lines == boot_lines
+
+
+def test_a_silent_device_is_left_to_the_sync() -> None:
+    with Greeting(_as_bytes(BOOT)) as device, DeviceLink.open(device.url) as link:
+        started = time.monotonic()
+        link.await_boot(0.2)
+        assert 0.15 < time.monotonic() - started < 2.0
+        assert link.boot_lines == ()
+
+
+def test_bytes_without_a_line_end_are_not_collected_for_ever() -> None:
+    with Greeting(b"y" * 65537 + b"next\nlast\n") as device:
+        port = LinePort(device.url, 115200)
+        with pytest.raises(EndlessLine, match="65536 B without a line end; check the baud rate"):
+            port.line(time.monotonic() + 20)
+        assert [port.line(time.monotonic() + 5) for _ in range(2)] == [b"next\n", b"last\n"]
+        assert port.line(time.monotonic() + 0.1) is None
+        port.close()
+
+
+def test_an_inference_may_take_its_time_and_no_more() -> None:
+    hasty = Limits(reply_s=0.3, infer_s=0.05, sync_s=5.0, sync_attempt_s=0.3)
+    with (
+        FakeDevice(NETWORK, [Mishap("silence", "infer", times=99)]) as device,
+        DeviceLink.open(device.url, limits=hasty) as link,
+    ):
+        link.sync()
+        with pytest.raises(LinkTimeout, match=r"no m-ready to 'infer 2 1' within 0\.15 s"):
+            link.infer(2, 1)
+        with pytest.raises(LinkTimeout, match=r"no m-ready to 'infer 1 0' within 0\.07 s"):
+            link.infer(timeout_s=0.07)
+
+
+def test_both_rooms_know_the_same_rate_of_an_image_for_energy() -> None:
+    assert ENERGY_BAUD == boards.ENERGY_BAUD == 9600
+
+
 class UnseenRestart(FakeDevice):
     def _reply(self, command: str) -> bytes:
         reply = super()._reply(command)
@@ -126,6 +202,7 @@ def test_lost_input_byte_is_found_by_its_checksum_and_sent_again() -> None:
         link.sync()
         link.load(INPUT)
         assert device.commands.count(f"db load {len(INPUT)}") == 2
+        assert link.retries == 1
 
 
 @pytest.mark.parametrize("command", ["db 00", "infer", "output", "crc"])
@@ -134,6 +211,7 @@ def test_restart_on_the_way_repeats_the_whole_inference(command: str) -> None:
         link.sync()
         assert link.outputs_of(INPUT) == rotated(INPUT)
         assert device.commands.count(f"db load {len(INPUT)}") == 2
+        assert link.retries == 1
 
 
 @pytest.mark.parametrize("command", ["build", "clock", "memory", "check"])
@@ -235,8 +313,12 @@ def test_vanishing_port_is_reported_not_waited_for() -> None:
 
 def test_oversize_or_split_commands_are_refused_before_they_are_sent() -> None:
     with FakeDevice(NETWORK) as device, connected(device) as link:
-        for text in ("x" * COMMAND_LIMIT, "name%build"):
+        for text in ("x" * 80, "name%build", "n\xe4me", "audio " + "x" * 244):
             with pytest.raises(ValueError, match="not a command"):
+                link.command(text)
+        link.sync()
+        for text in ("x" * 79, "audio " + "x" * 243):
+            with pytest.raises(DeviceFault, match="Unknown command"):
                 link.command(text)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hil.link import replies
@@ -69,6 +69,17 @@ def test_torn_or_garbled_value_is_refused(parse, line: str) -> None:
         parse([line])
 
 
+def test_a_long_reply_is_shown_by_its_beginning() -> None:
+    for count, shown in (
+        (4, r"4 lines \('0', '1', '2', '3'\), needed"),
+        (5, r"5 lines \('0', .*, '3', \.\.\.\), needed"),
+    ):
+        with pytest.raises(GarbledReply, match=shown):
+            replies.crc([str(number) for number in range(count)])
+    with pytest.raises(GarbledReply, match="found no line, needed one line of the form"):
+        replies.crc([])
+
+
 def test_layers_must_come_once_each_and_in_order() -> None:
     lines = ["m-layer-[0,120]", "m-layer-[1,7]", "m-layer-[2,0]"]
     assert replies.layer_profile(lines).ops == (LayerTicks(0, 120), LayerTicks(1, 7), LayerTicks(2, 0))
@@ -77,12 +88,14 @@ def test_layers_must_come_once_each_and_in_order() -> None:
             replies.layer_profile(wrong)
 
 
+@settings(deadline=None, derandomize=True)
 @given(st.binary(min_size=1, max_size=200), st.integers(1, 64))
 def test_output_is_the_same_however_it_is_split_into_lines(data: bytes, per_line: int) -> None:
     lines = [f"m-output-[{data[at : at + per_line].hex()}]" for at in range(0, len(data), per_line)]
     assert replies.output(lines) == data
 
 
+@settings(deadline=None, derandomize=True)
 @given(st.builds(str.__add__, st.sampled_from(["m-", "e-[", "m", ""]), st.text("]-[ab \r\x7fé~", max_size=8)))
 def test_only_printable_messages_and_errors_are_well_formed(line: str) -> None:
     printable = all(" " <= character <= "~" for character in line)

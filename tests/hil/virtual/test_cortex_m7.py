@@ -102,7 +102,7 @@ def test_loop_costs_its_rounds_and_one_misprediction(assemble: Assemble) -> None
 
 def test_branch_that_goes_both_ways_is_mispredicted_as_often_as_its_rarer_way(assemble: Assemble) -> None:
     program = assemble("cmp r0, r1\n beq 1f\n add r2, r3, r4\n 1: add r5, r6, r7")
-    test, other, target = (0, 2), (4, 2), (8, 1)
+    test, other, target = (0, 2), (4, 1), (8, 1)
     model = CycleModel(Decoder(program))
     one_way = [Edge(test, target, 100)]
     both_ways = [Edge(test, target, 70), Edge(test, other, 30)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import json
 import os
 import shutil
@@ -15,6 +16,7 @@ import pytest
 
 from pipeline.errors import StageError
 from stages.bring.golden import golden_inputs, labelled, pinned_bytes
+from stages.bring.stage import BringConfig, BroughtFile, run
 from stages.graph.judge.tflm import run_tflm
 from stages.graph.tflite.reader import read_tflite
 from stages.graph.tflite.writer import write_tflite
@@ -164,6 +166,50 @@ def test_inputs_of_another_shape_or_type_are_refused(model, tmp_path, array, sen
     np.save(tmp_path / "x.npy", array)
     with pytest.raises(StageError, match=sentence):
         golden_inputs(read_tflite(model), (tmp_path / "x.npy").read_bytes(), 3, seed=0)
+
+
+def test_inputs_without_any_or_in_another_form_are_refused(model, tmp_path):
+    graph = read_tflite(model)
+    shape = graph.tensors[graph.inputs[0]].shape[1:]
+    np.save(tmp_path / "x.npy", np.ones((2, *shape), np.int8))
+    assert (golden_inputs(graph, (tmp_path / "x.npy").read_bytes(), 3, seed=0) == 1).all()
+    np.savez(tmp_path / "archive.npz", np.zeros((2, *shape), np.int8))
+    np.save(tmp_path / "objects.npy", np.array([{}]), allow_pickle=True)
+    np.save(tmp_path / "none.npy", np.zeros((0, *shape), np.int8))
+    np.save(tmp_path / "floats.npy", np.zeros((2, *shape), np.float32))
+    for name, sentence in (
+        ("archive.npz", "found an archive, needed one array"),
+        ("objects.npy", "--inputs: not a .npy file"),
+        ("none.npy", "with N >= 1"),
+        ("floats.npy", "found float32"),
+    ):
+        with pytest.raises(StageError, match=sentence):
+            golden_inputs(graph, (tmp_path / name).read_bytes(), 3, seed=0)
+
+
+def brought(path: Path) -> BroughtFile:
+    return BroughtFile(path=path, sha256=hashlib.sha256(path.read_bytes()).hexdigest())
+
+
+def test_a_network_is_brought_with_golden_values_and_without_a_test_set(model, tmp_path):
+    files = run.function(config=BringConfig(model=brought(model)), out_dir=tmp_path)
+    golden, graph = np.load(files.golden), read_tflite(model)
+    np.testing.assert_array_equal(golden["inputs"], golden_inputs(graph, None, 8, seed=0))
+    np.testing.assert_array_equal(golden["outputs"], run_tflm(model.read_bytes(), graph, golden["inputs"]))
+    assert (golden["inputs"][:8].min(), golden["inputs"][:8].max()) == (-128, 127), "the whole range is drawn"
+    assert files.model.read_bytes() == model.read_bytes()
+    assert len(np.load(files.features / "test_x.npy")) == len(np.load(files.features / "test_y.npy")) == 0
+
+
+def test_labelled_inputs_are_a_test_set_and_some_of_them_golden(model, tmp_path):
+    inputs, classes = golden_inputs(read_tflite(model), None, 38, seed=7), np.arange(40)
+    np.save(tmp_path / "x.npy", inputs)
+    np.save(tmp_path / "y.npy", classes)
+    given = dict(inputs=brought(tmp_path / "x.npy"), labels=brought(tmp_path / "y.npy"))
+    files = run.function(config=BringConfig(model=brought(model), **given), out_dir=tmp_path)
+    np.testing.assert_array_equal(np.load(files.golden)["inputs"], inputs[:32])
+    np.testing.assert_array_equal(np.load(files.features / "test_x.npy"), inputs)
+    np.testing.assert_array_equal(np.load(files.features / "test_y.npy"), classes)
 
 
 def test_a_file_that_changes_during_the_run_is_refused(tmp_path):

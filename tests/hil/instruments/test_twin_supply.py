@@ -7,7 +7,7 @@ import pytest
 from hil.instruments.energy import EnergyReport, edge_windows, measure
 from hil.instruments.instrument import Capture
 from hil.instruments.simulated.timeline import Board, Timeline
-from hil.instruments.simulated.virtual_meter import virtual_meter
+from hil.instruments.simulated.twin_supply import virtual_meter
 from pipeline.errors import InstrumentError
 
 OPS = [(0.011, 0.82), (0.0043, 0.95), (0.0212, 0.71), (0.0007, 0.5)]  # of one inference
