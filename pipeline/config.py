@@ -149,7 +149,7 @@ def _imported(key: str, dotted: str) -> Callable[..., Any]:
 
 
 def built_in_file() -> Path:
-    """The pipeline.yaml that comes with us: beside the packages in a clone, below `share` where a wheel was installed."""
+    """The pipeline.yaml that comes with us: beside the packages in a clone, below `share` of an installation."""
     home = Path(__file__).resolve().parent.parent
     shared = (base / _SHARED for base in (home, Path(sys.prefix), Path(site.getuserbase())))  # --target, venv, --user
     places = [folder / PROJECT_FILE for folder in (home, *shared)]
