@@ -1,14 +1,17 @@
 """pipeline.yaml -> the configuration of one experiment, checked before any step runs.
 
-The layers are merged in this order, later ones win: `defaults`, `experiments.NAME`, then with --quick the top-level
-`quick` and `experiments.NAME.quick`, then each --set. Every value remembers where it was written, so that an error
-names the file and line. YAML is read here and nowhere else.
+The layers are merged in this order, later ones win: `defaults`, what the experiment `extends`, `experiments.NAME`, then
+with --quick the top-level `quick` and those of the same experiments, then each --set. A file without `steps` builds on
+the experiments that come with the package, and a folder without a file has these alone. Every value remembers where it
+was written, so that an error names the file and line. YAML is read here and nowhere else.
 """
 
 from __future__ import annotations
 
 import difflib
 import importlib
+import site
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,8 +25,14 @@ from pipeline.stage import Answer, Config
 
 Key = tuple[str, ...]
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the same safe loader in C where it is built
-_TOP_LEVEL = ("steps", "model_steps", "tools", "bench", "show", "programs", "ci", "defaults", "quick", "experiments")
-_EXPERIMENT_ONLY = ("description", "boards", "quick")
+_TOP_LEVEL = (
+    *("steps", "model_steps", "tools", "bench", "known_boards", "show", "programs", "ci"),
+    *("defaults", "quick", "experiments"),
+)
+_EXPERIMENT_ONLY = ("description", "boards", "quick", "extends")
+_NOT_INHERITED = ("ci",)  # of the built-in file: its baseline lies in the repository
+_SHARED = "share/tinyml-pipeline"  # as in pyproject.toml
+PROJECT_FILE = "pipeline.yaml"
 
 
 @dataclass(frozen=True)
@@ -108,6 +117,13 @@ class Project:
         dotted = self.document.values.get("bench")
         return None if dotted is None else frozenset(_imported("bench", dotted)())
 
+    def refuse_unknown_board(self, where: str, name: str) -> None:
+        """ConfigError for a board that nobody described, where the project can tell."""
+        dotted = self.document.values.get("known_boards")
+        known = () if dotted is None else tuple(_imported("known_boards", dotted)())
+        if known and name not in known:
+            raise ConfigError(f"{where}: {name}: unknown board, known are {', '.join(known)}")
+
     @property
     def show(self) -> Mapping[str, str]:
         """Artifacts to print when a run is done: `table` as text, `rows` with --json."""
@@ -132,11 +148,31 @@ def _imported(key: str, dotted: str) -> Callable[..., Any]:
     return found
 
 
+def built_in_file() -> Path:
+    """The pipeline.yaml that comes with us: beside the packages in a clone, below `share` of an installation."""
+    home = Path(__file__).resolve().parent.parent
+    shared = (base / _SHARED for base in (home, Path(sys.prefix), Path(site.getuserbase())))  # --target, venv, --user
+    places = [folder / PROJECT_FILE for folder in (home, *shared)]
+    found = next((file for file in places if file.exists()), None)
+    if found is None:
+        looked = ", ".join(map(str, places))
+        raise ConfigError(
+            f"{PROJECT_FILE} of the package: not in {looked}, needed for its experiments; install it again"
+        )
+    return found
+
+
 def load_project(file: Path) -> Project:
-    document = _read_layer(file)
+    """What `file` says; on top of what is built in, unless it names its own steps."""
+    is_there = file.exists() or file != Path(PROJECT_FILE)
+    document = _read_layer(file) if is_there else Layer({}, {})
     for key in document.values:
         if key not in _TOP_LEVEL:
             raise ConfigError(f"{document.origins[(key,)]}: {_unknown(key, _TOP_LEVEL)}")
+    if "steps" not in document.values:
+        built_in = _read_layer(built_in_file())
+        kept = {key: value for key, value in built_in.values.items() if key not in _NOT_INHERITED}
+        document = Layer(kept, built_in.origins).overlaid(document)
     return Project(file, document)
 
 
@@ -153,13 +189,27 @@ def load_experiment(
         raise ConfigError(
             f"{project.file.name}: experiments.{name}: {_unknown(name, project.experiments, 'experiment')}"
         )
-    document = project.document
-    merged = document.below("defaults").overlaid(document.below("experiments", name))
+    document, family = project.document, _family(project, name)
+    layers = [document.below("experiments", member) for member in family]
     if quick:
-        merged = merged.overlaid(document.below("quick")).overlaid(document.below("experiments", name, "quick"))
-    for setting in settings:
-        merged = merged.overlaid(_setting_layer(setting))
+        layers += [document.below("quick"), *(document.below("experiments", member, "quick") for member in family)]
+    merged = document.below("defaults")
+    for layer in (*layers, *(_setting_layer(setting) for setting in settings)):
+        merged = merged.overlaid(layer)
     return _experiment(name, quick, merged, models)
+
+
+def _family(project: Project, name: str) -> list[str]:
+    """The experiment and those that it extends, the most general one first."""
+    family = [name]
+    while (general := project.document.below("experiments", family[0]).values.get("extends")) is not None:
+        origin = project.document.origins[("experiments", family[0], "extends")]
+        if general not in project.experiments:
+            raise ConfigError(f"{origin}: {general}: {_unknown(str(general), project.experiments, 'experiment')}")
+        if general in family:
+            raise ConfigError(f"{origin}: {general} extends {family[0]} already, needed one that stands alone")
+        family.insert(0, general)
+    return family
 
 
 def model_experiment(

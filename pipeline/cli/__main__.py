@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import errno
+import importlib.util
 import sys
 import time
 from collections.abc import Sequence
@@ -25,6 +26,9 @@ from pipeline.engine.executor import StepFailed
 from pipeline.engine.runner import Outcome, Runner, artifact_paths
 from pipeline.errors import ConfigError, DiskFull, PipelineError
 from pipeline.units import parse_bytes, parse_seconds
+
+_HOME = Path(__file__).resolve().parents[2]  # of all our packages
+_PACKAGES = ("boards", "data", "hil", "stages")
 
 app = typer.Typer(
     help="From training to on-device measurement, in one command.",
@@ -48,6 +52,8 @@ def _options(
 ) -> None:
     chosen.file, chosen.debug = file, debug
     sys.path.insert(0, str(file.resolve().parent))
+    sys.path.append(str(_HOME))  # a folder `data` without Python in it is then no package
+    _refuse_hidden_packages()
 
 
 @app.command()
@@ -196,10 +202,26 @@ def main() -> None:
             raise
         _fail(str(error), error.exit_code, None)
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT) or chosen.debug:
+        if chosen.debug or error.filename is None:
             raise
-        full = DiskFull(error.filename or "the cache")
-        _fail(str(full), full.exit_code, None)
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            full = DiskFull(error.filename)
+            _fail(str(full), full.exit_code, None)
+        _fail(f"{error.filename}: {error.strerror}; check the path and its permissions (--debug shows more)", 1, None)
+
+
+def _refuse_hidden_packages() -> None:
+    """ConfigError if a file of the user's, or another distribution's, is imported in the place of one of our packages.
+
+    They have common names because the repository's top level is their home, and editors and type checkers follow no
+    mapping to a parent package that exists in the wheel alone.
+    """
+    for name in _PACKAGES:
+        found = importlib.util.find_spec(name)
+        places = [*(found.submodule_search_locations or ()), *filter(None, [found.origin])] if found else []
+        if _HOME / name not in [Path(str(place)).resolve() for place in places]:
+            where = places[0] if places else "nothing"
+            raise ConfigError(f"{where}: is imported as {name!r}, needed {_HOME / name}; rename it or work elsewhere")
 
 
 def _fail(sentence: str, exit_code: int, trace: str | None) -> None:

@@ -6,6 +6,7 @@ import grp
 import os
 import shutil
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,9 +72,11 @@ def _disk(folder: Path) -> Finding:
 
 
 def _writable(folder: Path) -> Finding:
+    """Tried, not asked: permissions do not tell of read-only and virtual file systems."""
     existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
-    if os.access(existing, os.W_OK):
-        return Finding("cache folder", str(folder))
-    return Finding(
-        "cache folder", f"{existing} is not writable", "chown it to yourself, or set PIPELINE_CACHE to another folder"
-    )
+    try:
+        with tempfile.TemporaryDirectory(dir=existing):
+            return Finding("cache folder", str(folder))
+    except OSError as error:
+        reason = f"{existing} is not writable ({error.strerror})"
+        return Finding("cache folder", reason, "chown it to yourself, or set PIPELINE_CACHE to another folder")

@@ -25,6 +25,7 @@ from pipeline.cli.options import (
     Settings,
     Virtual,
     chosen,
+    existing,
 )
 from pipeline.cli.output import print_answer
 from pipeline.cli.runs import finished_run, is_model_file
@@ -60,8 +61,12 @@ def optimize(model: ModelFile, out: OutFile, as_json: AsJson = False) -> None:
 
 
 def import_model(
-    model: Annotated[Path, typer.Argument(help="a .keras or .h5 model, or a SavedModel folder", metavar="MODEL")],
-    data: Annotated[Path, typer.Option("--data", help="representative inputs, one per row", metavar="X.npy")],
+    model: Annotated[
+        Path, typer.Argument(help="a .keras or .h5 model, or a SavedModel folder", metavar="MODEL", callback=existing)
+    ],
+    data: Annotated[
+        Path, typer.Option("--data", help="representative inputs, one per row", metavar="X.npy", callback=existing)
+    ],
     out: OutFile,
     as_json: AsJson = False,
 ) -> None:
@@ -113,6 +118,8 @@ def measure(
         raise ConfigError(
             "--inputs, --labels: an experiment has its own test set; give a .tflite file or leave them out"
         )
+    if out is not None and out.exists() and not out.is_dir():
+        raise ConfigError(f"--out {out}: is a file, needed a folder; choose another name")
     runner, outcomes = finished_run(network, quick, options, jobs, inputs, labels)
     folders = {outcome.node.step: outcome.entry for outcome in outcomes}
     print_answer(runner.project.tool("measured")({step: entry.folder for step, entry in folders.items()}), as_json)

@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from pipeline.errors import ConfigError
+
 
 @dataclasses.dataclass
 class Chosen:
@@ -20,9 +22,17 @@ class Chosen:
 
 chosen = Chosen()
 
+
+def existing(file: Path) -> Path:
+    """The argument itself, if it is there: a misspelt path is a mistake of usage."""
+    if not file.exists():
+        raise ConfigError(f"{file}: no such file; check the path")
+    return file
+
+
 ExperimentName = Annotated[str, typer.Argument(help="an experiment of pipeline.yaml; see: pipeline list")]
 StepName = Annotated[str, typer.Argument(help="a step, such as qat")]
-ModelFile = Annotated[Path, typer.Argument(help="an int8 .tflite file", metavar="MODEL.tflite")]
+ModelFile = Annotated[Path, typer.Argument(help="an int8 .tflite file", metavar="MODEL.tflite", callback=existing)]
 Quick = Annotated[bool, typer.Option("--quick", help="built-in corpus, few epochs: minutes on two cores")]
 Settings = Annotated[
     list[str] | None, typer.Option("--set", help="override a value: --set prune.rate=0.1", metavar="A.B=V")

@@ -6,13 +6,14 @@
     <root>/tmp/<key>.<pid>/        where a step writes; renamed into entries/ once it is whole and on the disk
     <root>/in_use                  held shared by every run, alone by `gc` and `clean`
 
-`entry.json` holds the digest of every file, and begins with the digest of its own text: any flipped bit in an entry is
-found when it is used. A damaged entry is moved away and reported; it is never trusted and never raised.
+`entry.json` holds the digest of every file, and begins with the digest of all that follows: any flipped bit in an entry
+is found when it is used. A damaged entry is moved away and reported; it is never trusted and never raised.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import json
@@ -29,6 +30,7 @@ from pipeline.errors import CacheError
 from pipeline.stage import fsync_file
 
 MANIFEST = "entry.json"
+_SEAL, _SEALED = '{"sha256":"', '",'  # around the digest, so that the whole is JSON
 
 
 @dataclass(frozen=True)
@@ -132,7 +134,7 @@ class Cache:
         (built / MANIFEST).unlink(missing_ok=True)
         files = {file.relative_to(built).as_posix(): file_digest(file) for file in files_below(built)}
         text = canonical_json({**record, "files": files})
-        (built / MANIFEST).write_text(f"{hashlib.sha256(text.encode()).hexdigest()}\n{text}")
+        (built / MANIFEST).write_text(f"{_SEAL}{hashlib.sha256(text.encode()).hexdigest()}{_SEALED}{text[1:]}")
         for file in files_below(built):
             fsync_file(file)
             file.chmod(0o444)
@@ -184,10 +186,12 @@ class _Damaged(Exception):
 
 def _read_entry(folder: Path) -> Entry:
     try:
-        checksum, _, text = (folder / MANIFEST).read_bytes().partition(b"\n")
+        content = (folder / MANIFEST).read_text(errors="replace")
     except OSError as error:
         raise _Damaged(f"{MANIFEST} cannot be read ({error.strerror})") from error
-    if hashlib.sha256(text).hexdigest().encode() != checksum:
+    checksum, _, rest = content.removeprefix(_SEAL).partition(_SEALED)
+    text = f"{{{rest}"
+    if hashlib.sha256(text.encode()).hexdigest() != checksum:
         raise _Damaged(f"{MANIFEST} does not match its own sha256")
     try:
         record = json.loads(text)
@@ -211,8 +215,15 @@ def _read_entry(folder: Path) -> Entry:
 
 @contextlib.contextmanager
 def _locked(file: Path, mode: int, on_wait: Callable[[], None]) -> Iterator[int]:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise CacheError(
+            f"{file.parent}: the cache cannot be written ({error.strerror}); set PIPELINE_CACHE to a folder of your own"
+        ) from error
     try:
         try:
             fcntl.flock(descriptor, mode | fcntl.LOCK_NB)

@@ -26,7 +26,7 @@ from pipeline.engine.ingredients import Ingredients, differences, extra_sources,
 from pipeline.engine.sources import SourceTree
 from pipeline.engine.tool_versions import require_package, require_program
 from pipeline.engine.worker import Job
-from pipeline.errors import StageError
+from pipeline.errors import ConfigError, StageError
 
 
 class Reporter(Protocol):
@@ -154,6 +154,7 @@ class Runner:
         """Bring every node up to date; the first error stops what has not begun and is raised."""
         with self.cache.in_use():
             self._check_needs()
+            self._make_run_folder()
             return self._walk(jobs)
 
     def _walk(self, jobs: int) -> list[Outcome]:
@@ -291,14 +292,26 @@ class Runner:
             return ["the entry is no longer in the cache; nothing else changed"]
         return differences(last.before, ingredients) if last.before else ["up to date; first run, everything was new"]
 
+    @property
+    def run_folder(self) -> Path:
+        return self.project.root / "runs" / self.experiment.run_name
+
+    def _make_run_folder(self) -> None:
+        try:
+            self.run_folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(
+                f"{self.run_folder}: cannot be made ({error.strerror}), needed for the links to the results; "
+                "move away what is in its place, or run in a folder of your own"
+            ) from error
+
     def _link(self, node: Node, entry: Entry) -> None:
         """runs/<experiment>/<step>[-<board>] leads to the files of the newest run."""
         name = f"{node.step}-{node.target.board}" if node.target else node.step
-        link = self.project.root / "runs" / self.experiment.run_name / name
+        link = self.run_folder / name
         _remove_leftovers(link)
         if link.is_symlink() and Path(os.readlink(link)) == entry.folder:
             return
-        link.parent.mkdir(parents=True, exist_ok=True)
         fresh = link.with_name(f".{link.name}.{os.getpid()}")
         fresh.unlink(missing_ok=True)
         fresh.symlink_to(entry.folder)

@@ -49,7 +49,8 @@ def run(*, config: BringConfig, out_dir: Path) -> Brought:
     from stages.graph.judge.tflm import run_tflm
     from stages.graph.tflite.planned_file import without_float_edges
 
-    content, edges = without_float_edges(pinned_bytes(config.model.path, config.model.sha256))
+    file = config.model
+    content, edges = without_float_edges(pinned_bytes(file.path, file.sha256), name=file.path.name)
     graph = edges.graph
     given, classes = (
         None if file is None else pinned_bytes(file.path, file.sha256) for file in (config.inputs, config.labels)

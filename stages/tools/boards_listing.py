@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from pathlib import Path
 
-from boards import board_names
+from boards import board_names, load_board
 from hil.bench.bench_file import load_bench
 from hil.bench.inventory import Inventory, Listed, take_inventory
 from pipeline.stage import Answer
@@ -24,9 +24,12 @@ def described(found: Inventory, bench_name: str) -> Answer:
     widths = [max(len(row[column]) for row in rows) for column in range(len(_TITLES))]
     table = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     lines = table if found.probes else ["no debug probe is attached; every board also runs as a twin: add --virtual"]
+    described_boards = [load_board(name) for name in board_names()]
+    shown = ", ".join(f"{board.name} ({board.mcu}, {board.clock_hz / 1e6:g} MHz)" for board in described_boards)
+    lines += [f"supported: {shown}"]
     lines += [f"{bench_name}: probe {serial} is not attached" for serial in found.wired_but_absent]
     lines += [f"not everything could be asked: {trouble}" for trouble in found.troubles]
-    return Answer("\n".join(lines), asdict(found))
+    return Answer("\n".join(lines), {**asdict(found), "supported": [board.name for board in described_boards]})
 
 
 def _row(one: Listed) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from pathlib import Path
@@ -25,7 +26,8 @@ def write_atomically(out: Path, content: bytes) -> None:
         os.replace(fresh, out)
         fsync_file(out.parent)
     except OSError as error:
-        fresh.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            fresh.unlink(missing_ok=True)
         if error.errno == errno.ENOSPC:
             raise DiskFull(str(out)) from error
         raise StageError(f"{out}: cannot be written ({error.strerror}), needed a folder that exists") from error

@@ -115,7 +115,7 @@ def test_a_mistake_is_named_with_file_line_and_remedy(tmp_path, old, new, senten
         ("prune.epochs", "--set prune.epochs: found no key=value"),
         ("prune.epochs=[", "--set prune.epochs=[: the value is not valid YAML"),
         ("prune.budget.peak=9", "--set prune.budget.peak=9: prune.budget.peak: found 9: missing unit"),
-        ("qta.epochs=3", "--set qta.epochs=3: qta: unknown key; known are description, boards, quick, prune"),
+        ("qta.epochs=3", "--set qta.epochs=3: qta: unknown key; known are description, boards, quick, extends, prune"),
     ],
 )
 def test_a_wrong_setting_is_named(tmp_path, setting, sentence):

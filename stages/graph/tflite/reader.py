@@ -75,9 +75,13 @@ _MOST_SCALES = 1 << 20  # with zero points, of all tensors; EfficientNet-B0 has 
 _MOST_NAME_BYTES = 4 << 20  # of all tensors; converters join names to some hundred bytes
 
 
-def read_tflite(source: Path | bytes, *, opaque: bool = False) -> Graph:
-    """The graph in a .tflite file, or in its bytes; `opaque`: also with ops that can only be planned (opaque_ops)."""
+def read_tflite(source: Path | bytes, *, opaque: bool = False, name: str | None = None) -> Graph:
+    """The graph in a .tflite file, or in its bytes; `opaque`: also with ops that can only be planned (opaque_ops).
+
+    `name` is what messages call it.
+    """
     where, data = load_named(source)
+    where = name or where
     try:
         graph = _graph(_model(data), len(data), _OPTIONS | _OPAQUE if opaque else _OPTIONS)
         check_graph(graph)

@@ -155,4 +155,4 @@ def test_baseline_that_does_not_exist_is_bad_usage(project: Path) -> None:
 def test_boards_command_lists_what_is_attached(project: Path) -> None:
     done = cli(project, "boards", "--json")
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout).keys() == {"probes", "wired_but_absent", "troubles"}
+    assert json.loads(done.stdout).keys() == {"probes", "wired_but_absent", "troubles", "supported"}

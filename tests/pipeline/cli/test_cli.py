@@ -154,6 +154,7 @@ def test_an_optional_artifact_that_nobody_makes_is_none(toy):
 
 
 def test_a_tool_without_its_function_is_named(toy):
+    (toy.root / "x.tflite").write_text("")
     refused = toy.run("inspect", "x.tflite", check=2)
     assert refused.stderr == "pipeline.yaml: tools.inspect: missing, needed 'module:function' for this command\n"
     toy.edit("pipeline.yaml", "bench: toy", "tools: {inspect: 'toy_bench:nothing'}\nbench: toy")

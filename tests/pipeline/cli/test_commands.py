@@ -122,11 +122,13 @@ def said(project: Path, *arguments: str, code: int = 0) -> Any:
 
 
 def test_arguments_reach_the_tools(project: Path) -> None:
-    assert said(project, "inspect", "a.tflite") == ["a.tflite", None]
-    assert said(project, "inspect", "a.tflite", "--svg", "f.svg") == ["a.tflite", "f.svg"]
-    assert said(project, "optimize", "a.tflite", "-o", "b.tflite") == ["a.tflite", "b.tflite"]
-    assert said(project, "import", "a.keras", "--data", "x.npy", "-o", "b.tflite") == ["a.keras", "x.npy", "b.tflite"]
-    assert said(project, "compile", "a.tflite", "-o", "dir") == ["a.tflite", "dir", "fast", "overlap"]
+    net, keras, rows = (str(project / name) for name in ("net.tflite", "net.keras", "x.npy"))
+    Path(keras).write_text("")
+    assert said(project, "inspect", net) == [net, None]
+    assert said(project, "inspect", net, "--svg", "f.svg") == [net, "f.svg"]
+    assert said(project, "optimize", net, "-o", "b.tflite") == [net, "b.tflite"]
+    assert said(project, "import", keras, "--data", rows, "-o", "b.tflite") == [keras, rows, "b.tflite"]
+    assert said(project, "compile", net, "-o", "dir") == [net, "dir", "fast", "overlap"]
     assert said(project, "boards") == [str(project / "bench.yaml")]
 
 

@@ -143,7 +143,7 @@ def test_a_missing_or_damaged_model_is_one_sentence(tmp_path):
     (tmp_path / "bad.tflite").write_bytes(b"not a model")
     damaged = pipeline(tmp_path, "measure", "bad.tflite", "--board", "nucleo_f767zi", "--virtual", "--out", "out")
     assert damaged.returncode == 1
-    assert damaged.stderr.splitlines()[-1].startswith("bring: model: not a .tflite file (11 B")
+    assert damaged.stderr.splitlines()[-1].startswith("bring: bad.tflite: not a .tflite file (11 B")
     assert not (tmp_path / "out").exists()
 
 
