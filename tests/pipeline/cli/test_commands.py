@@ -109,6 +109,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     for name, text in STEPS.items():
         (root / f"brought_{name}.py").write_text(text)
     path = sys.path.copy()
+    sys.path.insert(0, str(root))
     yield root
     sys.path[:] = path
 

@@ -34,6 +34,7 @@ def test_prepared_examples_come_as_they_are(tmp_path: Path) -> None:
     source = examples(tmp_path)
     stored = np.load(tmp_path / "train_x.npy").transpose(0, 3, 1, 2)
     found = batches(source)
+    assert source.input_shape == (8, 8, 3)
     assert torch.equal(torch.cat([x for x, _ in found]), torch.from_numpy(stored.copy()))
     assert torch.cat([y for _, y in found]).tolist() == [i % 2 for i in range(30)]
 
