@@ -204,7 +204,9 @@ def test_gradients_of_the_rounded_network_are_close_to_those_of_the_float_networ
 def test_what_is_concatenated_shares_a_grid_wide_enough_for_all() -> None:
     graph = GRAPHS["branches"](0)
     fake = FakeQuantNetwork(graph)
-    fake.calibrate(torch.randn(50, 3, 10, 10, generator=torch.Generator().manual_seed(0)))
+    samples = torch.randn(50, 3, 10, 10, generator=torch.Generator().manual_seed(0))
+    fake.calibrate(samples)
+    values = run_float(graph, samples.permute(0, 2, 3, 1).numpy())
     quantised = fake.quantised_graph()
     for op in quantised.ops:
         if op.kind == "CONCATENATION":
@@ -212,6 +214,9 @@ def test_what_is_concatenated_shares_a_grid_wide_enough_for_all() -> None:
             assert len(grids) == 1
             (grid,) = grids
             assert grid is not None and grid.zero_point[0] > -128  # one part has no ReLU behind it
+            joined = values[op.outputs[0]]
+            low, high = ((end - grid.zero_point[0]) * grid.scale[0] for end in (-128, 127))
+            assert 1.05 * joined.min() < low < 0.55 * joined.min() and 0.55 * joined.max() < high < 1.05 * joined.max()
 
 
 def test_a_sigmoid_has_the_grid_that_the_runtime_prescribes() -> None:

@@ -13,7 +13,9 @@ import torch
 from pipeline.errors import StageError
 from pipeline.stage import Checkpoint, read_json
 from stages.graph.record import graph_from_record
-from stages.qat.stage import QatConfig, Quantised, run
+from stages.qat.config import QatConfig
+from stages.qat.stage import Quantised, run
+from stages.qat.training import QatRun
 from stages.training.examples import load_examples
 from tests.stages.qat.small_task import CLASSES, Quiet, SmallTask, small_task
 
@@ -130,6 +132,25 @@ def test_an_unusable_checkpoint_is_dropped(
         foreign = torch.load(saved, weights_only=True) | {"net": {"strange": torch.zeros(3)}}
         checkpoint.save(lambda path: torch.save(foreign, path))
     assert contents(quantised(task, tmp_path)) == contents(undisturbed)
+
+
+@pytest.mark.parametrize(("epochs", "calibrated_in"), [(1, [0]), (2, [0]), (4, [0, 1, 2])])
+def test_the_last_of_several_epochs_keeps_its_grids(epochs: int, calibrated_in: list[int]) -> None:
+    class Counting(torch.nn.Linear):
+        def calibrate(self, x: torch.Tensor) -> None:
+            seen.append(number)
+
+    seen: list[int] = []
+    run = QatRun(net=Counting(1, 1), optimiser=None, calibration=torch.zeros(1), epochs=epochs)  # type: ignore[arg-type]
+    for number in range(epochs):
+        run.epoch = number
+        run.begin_epoch()
+    assert seen == calibrated_in
+
+
+def test_the_least_of_everything_is_allowed() -> None:
+    least = QatConfig(epochs=0, batch=1, label_smoothing=0, calibration_samples=1, threads=1, seed=0)
+    assert least.calibration_samples == 1
 
 
 def test_no_epochs_means_calibration_only(task: SmallTask, tmp_path: Path) -> None:
