@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from data.compat import _import_repaired
+from data.compat import _declare_no_torchaudio_extension, _import_repaired
 from pipeline.errors import StageError
 
 
@@ -40,6 +40,15 @@ from torchvision.transforms import v2
 print(tuple(models.mobilenet_v2().eval()(v2.CenterCrop(32)(torch.zeros(1, 3, 40, 40))).shape))
 """
     assert fresh(code) == "(1, 1000)"
+
+
+def test_the_missing_part_of_torchaudio_is_declared_absent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torchaudio._extension", None)
+    _declare_no_torchaudio_extension()
+    stand_in = sys.modules["torchaudio._extension"]
+    assert (stand_in._IS_TORCHAUDIO_EXT_AVAILABLE, stand_in._IS_ALIGN_AVAILABLE) == (False, False)
+    with pytest.raises(StageError, match="torchaudio.len: needs torchaudio's C.. part, absent beside a CPU torch"):
+        stand_in.fail_if_no_align(len)("a")
 
 
 def test_package_that_is_not_installed_is_named() -> None:

@@ -210,6 +210,22 @@ def test_ci_compares_with_the_baseline_that_it_wrote(project: Path, tmp_path: Pa
     )
 
 
+def test_gc_takes_quantities_with_units(project: Path) -> None:
+    def swept(*arguments: str) -> str:
+        done = CliRunner().invoke(app, ["--file", str(project / "pipeline.yaml"), "gc", *arguments])
+        if isinstance(done.exception, ConfigError):
+            raise done.exception
+        return done.stdout
+
+    said(project, "measure", "bread", "--board", "kiln", "--virtual")
+    entries = list((project / ".pipeline" / "entries").glob("*/*"))
+    assert swept().startswith("removed 0 entries, 0.0 MB; ")
+    for option in ("--max-age", "--max-size"):
+        with pytest.raises(ConfigError, match=f"{option}: found '5': missing unit"):
+            swept(option, "5")
+    assert swept("--max-size", "1B") == f"removed {len(entries)} entries, 0.0 MB; 0.0 MB kept\n"
+
+
 def test_diff_runs_until_the_device_holds_the_network(project: Path) -> None:
     same = said(project, "diff", "bread", "--board", "kiln", "--virtual", "--quick")
     assert (same["artifacts"], same["asked"]) == (["image", "net"], ["kiln", "virtual", 3])
