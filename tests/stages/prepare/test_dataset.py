@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 import sys
@@ -93,6 +94,9 @@ def test_pictures_are_standardised_per_colour(tmp_path: Path) -> None:
     back = np.load(tmp_path / "features" / "test_x.npy")[7] * record.feature_std + np.array(record.feature_mean)
     assert np.array_equal(np.rint(back).astype(np.uint8), images.rows("test", 7, 8)[0])
     assert record.sample_rate_hz is None and record.classes == ("disc", "square")
+    digests = [hashlib.sha256(images.rows("train", start, start + 64)).digest() for start in (0, 64, 128)]
+    held_out = [hashlib.sha256(images.rows(split, 0, 32)).digest() for split in ("validation", "test")]
+    assert record.examples_sha256 == hashlib.sha256(b"".join([*digests, *held_out])).hexdigest()
     assert record.counts == {
         "train": {"disc": 80, "square": 80},
         "validation": {"disc": 16, "square": 16},
@@ -139,6 +143,10 @@ def test_an_error_in_a_process_arrives_as_the_sentence_it_was() -> None:
 def test_a_killed_process_is_an_error_and_not_a_hang() -> None:
     with pytest.raises(StageError, match="a worker process was killed"):
         list(spread(lambda number: os._exit(9) if number == 5 else number, 20, workers=2))
+
+
+def test_one_worker_is_this_process() -> None:
+    assert list(spread(lambda number: os.getpid(), 3, workers=1)) == [os.getpid()] * 3
 
 
 def test_results_come_in_order() -> None:
