@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from pydantic import ValidationError
 
 from pipeline.config import load_experiment, load_project
 from pipeline.errors import ConfigError
@@ -65,6 +66,14 @@ def refusal(tmp_path, text=TEXT, **options) -> str:
         load(tmp_path, text, **options)
     assert caught.value.exit_code == 2
     return str(caught.value)
+
+
+def test_a_section_cannot_be_changed_and_holds_only_numbers():
+    section = Prune(rate=0.5, budget=Budget(peak="1KB"))
+    with pytest.raises(ValidationError, match="frozen"):
+        section.rate = 0.7
+    with pytest.raises(ValidationError, match="finite number"):
+        Prune(rate=float("nan"), budget=Budget(peak="1KB"))
 
 
 def test_an_experiment_overrides_the_defaults(tmp_path):
