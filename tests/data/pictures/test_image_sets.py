@@ -284,6 +284,9 @@ def test_resizing_keeps_the_middle_or_the_whole() -> None:
 def test_a_large_jpeg_is_decoded_at_twice_the_size_that_is_needed(tmp_path: Path) -> None:
     write_picture(tmp_path / "large.jpg", (9, 9, 9), (800, 800))
     assert [decoded(tmp_path / "large.jpg", px).shape[0] for px in (0, 50, 51)] == [800, 100, 200]
+    for name, size in (("tall.jpg", (600, 1600)), ("wide.jpg", (1600, 600))):
+        write_picture(tmp_path / name, (9, 9, 9), size)
+        assert min(decoded(tmp_path / name, 50).shape[:2]) == 150, "75 would be less than twice 50"
 
 
 def test_greyscale_and_palette_become_rgb(tmp_path: Path) -> None:
