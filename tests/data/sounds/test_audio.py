@@ -57,6 +57,7 @@ def test_chunks_before_the_data_are_skipped() -> None:
         (wav_bytes(PCM)[:22] + bytes(2) + wav_bytes(PCM)[24:], "clip: WAV format 1, 0 channels, 16 bits"),
         (wav_bytes(PCM)[:24] + bytes(4) + wav_bytes(PCM)[28:], "clip: WAV format 1, 1 channels, 16 bits"),
         (wav_bytes(PCM)[:36], "clip: WAV file without a data chunk"),
+        (wav_bytes(PCM)[:30], "clip: WAV file without a data chunk"),
         (wav_bytes(PCM)[:-3], "clip: WAV cut off, 7 bytes of audio where its header tells 10; replace the file"),
         (
             wav_bytes(PCM).replace(b"\x01\x00\x01\x00", b"\x55\x00\x01\x00", 1),

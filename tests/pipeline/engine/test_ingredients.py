@@ -40,7 +40,8 @@ def test_what_the_user_set_comes_first_and_digests_are_shortened() -> None:
 
 TREE = {
     "room/__init__.py": "",
-    "room/step.py": "import os, room.plain as short, far.away\nfrom room.many import (\n    one,  # a reason\n    two,\n)\n"
+    "room/step.py": "import os, room.plain as short, far.away\n"
+    "from room.many import (\n    one,  # a reason\n    two,\n)\n"
     "def late():\n    from .near import thing\n",
     "room/plain.py": '"""\nfrom room.told import nothing\n"""\n',
     "room/many/__init__.py": "from . import two\nfrom .. import up\n",
