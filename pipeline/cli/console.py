@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 import time
-from collections.abc import Mapping
-from types import TracebackType
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pipeline.engine.dag import Node
@@ -24,14 +24,6 @@ class PlainReporter:
         self._total: dict[Node, tuple[int, str]] = {}
         self._told: dict[Node, float] = {}
         self._phase_begin: dict[Node, float] = {}
-
-    def __enter__(self) -> PlainReporter:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        return None
 
     def message(self, text: str) -> None:
         with self._lock:
@@ -71,7 +63,7 @@ class RichReporter:
         from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
         self._console = Console(stderr=True)
-        self._progress = Progress(
+        self.progress = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}"),
             BarColumn(bar_width=28),
@@ -85,31 +77,22 @@ class RichReporter:
         )
         self._tasks: dict[Node, Any] = {}
 
-    def __enter__(self) -> RichReporter:
-        self._progress.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._progress.stop()
-
     def message(self, text: str) -> None:
         self._console.print(text, markup=False, highlight=False)
 
     def started(self, node: Node, reason: str) -> None:
         self._console.print(f"[cyan]▶[/] {_escaped(str(node))} [dim]({_escaped(reason)})[/]", highlight=False)
-        self._tasks[node] = self._progress.add_task(_escaped(str(node)), total=None, unit="", note="")
+        self._tasks[node] = self.progress.add_task(_escaped(str(node)), total=None, unit="", note="")
 
     def progressed(self, node: Node, event: Mapping[str, Any]) -> None:
         if event["event"] == "start":
-            self._progress.reset(self._tasks[node], total=event["total"], unit=event["unit"], note="")
+            self.progress.reset(self._tasks[node], total=event["total"], unit=event["unit"], note="")
         elif event["event"] == "advance":
-            self._progress.update(self._tasks[node], advance=event["count"], note=_escaped(event["note"]))
+            self.progress.update(self._tasks[node], advance=event["count"], note=_escaped(event["note"]))
 
     def finished(self, node: Node, status: str, seconds: float) -> None:
         if node in self._tasks:
-            self._progress.remove_task(self._tasks.pop(node))
+            self.progress.remove_task(self._tasks.pop(node))
         detail = f"{seconds:.1f} s" if status == "ran" else "cached"
         self._console.print(f"[green]✔[/] {_escaped(str(node))} [dim]{detail}[/]", highlight=False)
 
@@ -120,5 +103,11 @@ def _escaped(text: str) -> str:
     return escape(text)
 
 
-def reporter_for_stderr() -> PlainReporter | RichReporter:
-    return RichReporter() if sys.stderr.isatty() else PlainReporter()
+@contextlib.contextmanager
+def reporter_for_stderr() -> Iterator[PlainReporter | RichReporter]:
+    if sys.stderr.isatty():
+        rich = RichReporter()
+        with rich.progress:
+            yield rich
+    else:
+        yield PlainReporter()

@@ -21,6 +21,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -97,27 +98,22 @@ class Cache:
         self._verified[folder] = entry
         return entry
 
-    @contextlib.contextmanager
-    def building(self, key: str, on_wait: Callable[[], None]) -> Iterator[int]:
+    def building(self, key: str, on_wait: Callable[[], None]) -> AbstractContextManager[int]:
         """Hold the lock of a key; yields its descriptor, which the worker inherits so that the lock outlives us."""
-        with _locked(self.root / "locks" / key, fcntl.LOCK_EX, on_wait) as descriptor:
-            yield descriptor
+        return _locked(self.root / "locks" / key, fcntl.LOCK_EX, on_wait)
 
-    @contextlib.contextmanager
-    def in_use(self) -> Iterator[None]:
+    def in_use(self) -> AbstractContextManager[int]:
         """Keep `gc` and `clean` away while a run reads entries."""
-        with _locked(self.root / "in_use", fcntl.LOCK_SH, lambda: self._report("cache: waiting for a clean-up to end")):
-            yield
+        waits = "cache: waiting for a clean-up to end"
+        return _locked(self.root / "in_use", fcntl.LOCK_SH, lambda: self._report(waits))
 
-    @contextlib.contextmanager
-    def alone(self) -> Iterator[None]:
+    def alone(self) -> AbstractContextManager[int]:
         """Refuse to go on while any run uses the cache."""
 
         def busy() -> None:
             raise CacheError(f"{self.root}: a run is using the cache; wait for it to end and try again")
 
-        with _locked(self.root / "in_use", fcntl.LOCK_EX, busy):
-            yield
+        return _locked(self.root / "in_use", fcntl.LOCK_EX, busy)
 
     def fresh_folder(self, key: str) -> Path:
         """An empty folder to build a key in; what a killed run left there is removed. Call with the key's lock held."""

@@ -104,9 +104,8 @@ class Runner:
         known: dict[Node, Entry] = {}
         forecasts = []
         for node in self.nodes:
-            waiting = [source for source in self.dag.sources(node) if source not in known]
-            if waiting:
-                first = min(waiting, key=self.nodes.index)
+            first = self._waits_for(node, known)
+            if first is not None:
                 forecasts.append(Forecast(node, "open", f"after {first}"))
                 continue
             ingredients = self._ingredients(node, known)
@@ -135,11 +134,9 @@ class Runner:
         known: dict[Node, Entry] = {}
         answers: dict[Node, list[str]] = {}
         for node in self.dag.nodes:
-            if any(source not in known for source in self.dag.sources(node)):
+            first = self._waits_for(node, known)
+            if first is not None:
                 if node.step == step:
-                    first = next(
-                        source for source in self.dag.nodes if source in self.dag.sources(node) and source not in known
-                    )
                     answers[node] = [f"{first} has to run first; ask: pipeline why {self.experiment.name} {first.step}"]
                 continue
             ingredients = self._ingredients(node, known)
@@ -261,6 +258,11 @@ class Runner:
             out_dir=out_dir,
             checkpoint_dir=checkpoint_dir,
         )
+
+    def _waits_for(self, node: Node, known: Mapping[Node, Entry]) -> Node | None:
+        """The first source of a node whose artifacts are not known yet."""
+        missing = self.dag.sources(node) - known.keys()
+        return next((source for source in self.dag.nodes if source in missing), None)
 
     def _ingredients(self, node: Node, entries: Mapping[Node, Entry]) -> Ingredients:
         return ingredients_of(node, self.dag, self.experiment, self.code, entries)

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import pytest
+from pydantic import ValidationError
 
 from pipeline.config import load_experiment, load_project
 from pipeline.errors import ConfigError
 from pipeline.stage import Config
-from pipeline.units import Bytes, Count, Hertz, Seconds
+from pipeline.units import (
+    Bytes,
+    Count,
+    Hertz,
+    Seconds,
+    parse_bytes,
+    parse_count,
+    parse_hertz,
+    parse_seconds,
+    parse_watts,
+)
 
 TEXT = """steps: {}
 defaults:
@@ -55,6 +66,14 @@ def refusal(tmp_path, text=TEXT, **options) -> str:
         load(tmp_path, text, **options)
     assert caught.value.exit_code == 2
     return str(caught.value)
+
+
+def test_a_section_cannot_be_changed_and_holds_only_numbers():
+    section = Prune(rate=0.5, budget=Budget(peak="1KB"))
+    with pytest.raises(ValidationError, match="frozen"):
+        section.rate = 0.7
+    with pytest.raises(ValidationError, match="finite number"):
+        Prune(rate=float("nan"), budget=Budget(peak="1KB"))
 
 
 def test_an_experiment_overrides_the_defaults(tmp_path):
@@ -113,6 +132,10 @@ def test_a_mistake_is_named_with_file_line_and_remedy(tmp_path, old, new, senten
     [
         ("prune.rat=1", "--set prune.rat=1: prune.rat: unknown key; did you mean 'rate'?"),
         ("prune.epochs", "--set prune.epochs: found no key=value"),
+        ("prune.=3", "--set prune.=3: found no key=value"),
+        ("boards=[1, kiln]", "--set boards=[1, kiln]: boards: found [1, 'kiln'], needed a list of board names"),
+        ("prune.budget.peek=9B", "--set prune.budget.peek=9B: prune.budget.peek: unknown key; did you mean 'peak'?"),
+        ("prune.rate.low=1", "--set prune.rate.low=1: prune.rate: found {'low': 1}, input should be a valid number"),
         ("prune.epochs=[", "--set prune.epochs=[: the value is not valid YAML"),
         ("prune.budget.peak=9", "--set prune.budget.peak=9: prune.budget.peak: found 9: missing unit"),
         ("qta.epochs=3", "--set qta.epochs=3: qta: unknown key; known are description, boards, quick, extends, prune"),
@@ -124,6 +147,36 @@ def test_a_wrong_setting_is_named(tmp_path, setting, sentence):
 
 def test_an_unknown_experiment_names_the_nearest(tmp_path):
     assert refusal(tmp_path, name="kw") == "pipeline.yaml: experiments.kw: unknown experiment; did you mean 'kws'?"
+
+
+@pytest.mark.parametrize(
+    ("parse", "values"),
+    [
+        (parse_bytes, {"1B": 1, "2 KB": 2000, "3MB": 3_000_000, "1GB": 10**9, "1KiB": 1024, "1MiB": 2**20, "1GiB": 2**30}),
+        (parse_count, {7: 7, "1.5K": 1500, "8.351M": 8_351_000, "2e3": 2000, "1G": 10**9}),
+        (parse_hertz, {"20Hz": 20, "4kHz": 4000, "216MHz": 216_000_000, "1GHz": 10**9}),
+        (parse_seconds, {"5us": 5e-6, "500ms": 0.5, "3s": 3.0, "2min": 120.0, "1h": 3600.0, "30d": 2_592_000.0}),
+        (parse_watts, {"5uW": 5e-6, "900mW": 0.9, "1.5W": 1.5}),
+    ],
+)  # fmt: skip
+def test_quantities_are_counted_in_their_base_unit(parse, values):
+    for text, value in values.items():
+        assert parse(text) == value and isinstance(parse(text), type(value))
+
+
+@pytest.mark.parametrize(
+    ("parse", "value", "sentence"),
+    [
+        (parse_count, True, "found True, needed a quantity such as 8.351M"),
+        (parse_count, 0, "found 0, needed a quantity above zero"),
+        (parse_count, "1.5", "found '1.5': not a whole number of base units"),
+        (parse_watts, "5", "found '5': missing unit, needed one of uW, mW, W, such as 900mW"),
+        (parse_bytes, "many KB", "found 'many KB', needed a quantity such as 51.7KB"),
+    ],
+)
+def test_what_is_no_quantity_is_refused(parse, value, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        parse(value)
 
 
 def test_a_missing_file_says_what_to_do(tmp_path):

@@ -45,13 +45,22 @@ def test_clips_become_a_corpus_with_the_folders_as_classes(tmp_path: Path) -> No
     corpus = opened(clips(tmp_path))
     assert isinstance(corpus, Corpus)
     assert corpus.classes == ("bark", "miaow")
-    assert sum(len(corpus.splits[split].labels) for split in SPLITS) == 80
+    assert [len(corpus.splits[split].labels) for split in SPLITS] == [61, 10, 9]
+    assert [corpus.splits[split].mixing.shift_samples for split in SPLITS] == [1600, 0, 0]
     heard = corpus.rows("test", 0, 1)[0]
     assert not heard[:6000].any() and not heard[10_000:].any(), "a short clip is centred"
     assert heard[6000:10_000].min() >= 1000
     for label, level in ((0, 1000), (1, 2000)):
         rows = corpus.rows("test", 0, 99)[corpus.splits["test"].labels == label]
         assert set((rows.max(axis=1) // 1000 * 1000).tolist()) == {level}
+
+
+def test_copies_are_of_training_clips_alone(tmp_path: Path) -> None:
+    once, thrice = (folder_data(clips(tmp_path), image_px=16, copies=copies, seed=1) for copies in (1, 3))
+    for split, times in zip(SPLITS, (3, 1, 1), strict=True):
+        assert len(thrice.splits[split].labels) == times * len(once.splits[split].labels)
+    assert isinstance(once, Corpus)
+    assert not np.array_equal(once.splits["train"].noises[0], once.splits["test"].noises[0])
 
 
 def test_a_long_clip_keeps_its_middle(tmp_path: Path) -> None:
@@ -100,8 +109,7 @@ def test_validation_is_taken_from_train_where_it_is_missing(tmp_path: Path) -> N
         clips(tmp_path / split, count=count)
     files = found_files(tmp_path)
     assert len(files.paths["test"]) == 6
-    assert len(files.paths["train"]) + len(files.paths["validation"]) == 120
-    assert 3 <= len(files.paths["validation"]) <= 25
+    assert [len(files.paths[split]) for split in SPLITS] == [107, 13, 6]
 
 
 @pytest.mark.parametrize(
@@ -109,6 +117,7 @@ def test_validation_is_taken_from_train_where_it_is_missing(tmp_path: Path) -> N
     [
         (lambda root: None, "0 class sub-folders found, needed two or more"),
         (lambda root: clips(root, ("bark",)), "1 class sub-folders found, needed two or more"),
+        (lambda root: clips(root, ("bark", ".hidden")), "1 class sub-folders found"),
         (lambda root: clips(root, count=1), "has no files in the .* split, needed at least one"),
     ],
 )

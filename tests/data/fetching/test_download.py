@@ -49,7 +49,7 @@ def test_network_gone_in_the_middle_keeps_what_came_and_the_next_run_continues(s
     server.cut_after = [1_000_000, 0, 0, 0]
     with pytest.raises(Unreachable, match=r"cannot be downloaded \(the connection broke off\), 1000000 bytes are kept"):
         fetch(archive(server.url("set")), tmp_path, QUIET)
-    assert left_in(tmp_path) == ["set.part"], "nothing that looks whole"
+    assert left_in(tmp_path) == ["set.part"] and len(server.asked) == 4, "nothing that looks whole"
     assert fetch(archive(server.url("set")), tmp_path, QUIET).read_bytes() == CONTENT
     assert server.asked[-1] == "bytes=1000000-"
     assert left_in(tmp_path) == ["set"]
@@ -100,8 +100,13 @@ def test_progress_counts_mebibytes(server, tmp_path: Path) -> None:
     heard: list[object] = []
     listener = Listener(start=lambda total, unit: heard.append((total, unit)), advance=heard.append)
     fetch(archive(server.url("set")), tmp_path, listener)
-    assert heard[0] == (4, "MiB")
-    assert sum(count for count in heard[1:] if isinstance(count, int)) >= 4
+    assert heard == [(4, "MiB"), 0, 1, 1, 1, 1]
+    (tmp_path / "set").rename(tmp_path / "set.part")
+    with (tmp_path / "set.part").open("r+b") as part:
+        part.truncate(3 << 20)
+    heard.clear()
+    fetch(archive(server.url("set")), tmp_path, listener)
+    assert heard == [(4, "MiB"), 3, 1]
 
 
 FULL = """

@@ -53,10 +53,15 @@ def test_a_zip_is_unpacked(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
         archive.writestr("train/1.jpg", b"one")
         archive.writestr("train/2.jpg", b"two")
+        archive.writestr("empty/", b"")
+        plain = zipfile.ZipInfo("plain")
+        archive.writestr(plain, b"three")
+        plain.external_attr = 0  # as programs write it that know no modes
     folder = unpack(tmp_path / "a.zip", tmp_path / "set")
     assert {name: content for name, content in files(folder).items() if name != MARKER} == {
         "train/1.jpg": b"one",
         "train/2.jpg": b"two",
+        "plain": b"three",
     }
 
 

@@ -99,6 +99,24 @@ def test_cifar_batch_that_would_run_code_is_refused(cifar: Path, tmp_path: Path)
         cifar10_images(here(tmp_path), 32, batch=BATCH)
 
 
+@pytest.mark.parametrize("labels", [[0] * (BATCH - 1), [0] * (BATCH - 1) + [10], [-1] + [0] * (BATCH - 1)])
+def test_labels_of_cifar_are_a_hundred_from_0_to_9(cifar: Path, tmp_path: Path, labels: list[int]) -> None:
+    folder = tmp_path / "cifar-10-batches-py"
+    folder.mkdir()
+    for path in (cifar / "cifar-10-batches-py").iterdir():
+        (folder / path.name).symlink_to(path)
+    stored = pickle.loads((folder / "test_batch").read_bytes(), encoding="bytes")
+    (folder / "test_batch").unlink()
+    (folder / "test_batch").write_bytes(pickle.dumps({**stored, b"labels": labels}))
+    with pytest.raises(StageError, match="test_batch: labels .*, needed 100 from 0 to 9; unpack the archive again"):
+        cifar10_images(here(tmp_path), 32, batch=BATCH)
+
+
+def test_cifar_at_another_size_is_squashed(cifar: Path) -> None:
+    smaller = cifar10_images(here(cifar), 16, batch=BATCH).rows("test", 0, 2)
+    assert smaller.shape == (2, 16, 16, 3) and smaller[1, 8, 8].tolist() == [10, 0, 0]
+
+
 def test_folder_without_cifar_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StageError, match="neither cifar-10-batches-py/test_batch nor package/train_lables.json"):
         cifar10_images(here(tmp_path), 32, batch=BATCH)
@@ -172,6 +190,7 @@ def test_labels_and_splits_follow_the_rules_exactly(tmp_path: Path, year: str) -
             assert bool(label) == slow_label(made[part], int(path.stem)), path.name
             assert seen.setdefault(path.name, split) == split
     assert len(seen) == 239 + 60
+    assert [len(images.splits[split].labels) for split in SPLITS] == [271, 8, 20]
     assert f"COCO {year}, 299 photos, test by the hash of the ids" in images.source
     assert images.rows("test", 0, 2).shape == (2, 50, 50, 3)
 
@@ -197,8 +216,24 @@ def test_missing_annotations_are_refused(tmp_path: Path) -> None:
     with pytest.raises(StageError, match="annotations/instances_train2017.json not found"):
         visual_wake_words_images(here(tmp_path), 50)
     coco(tmp_path)
-    (tmp_path / "annotations" / "instances_val2017.json").write_text("{")
-    with pytest.raises(StageError, match="instances_val2017.json: not readable as JSON"):
+    for text, sentence in (
+        ("{", "instances_val2017.json: not readable as JSON"),
+        ("[]", "instances_val2017.json: no COCO annotations"),
+        ("{}", "instances_val2017.json: lacks 'categories', needed COCO's instance annotations"),
+    ):
+        (tmp_path / "annotations" / "instances_val2017.json").write_text(text)
+        with pytest.raises(StageError, match=sentence):
+            visual_wake_words_images(here(tmp_path), 50)
+    (tmp_path / "annotations" / "instances_val2017.json").unlink()
+    with pytest.raises(StageError, match="instances_val2017.json: not found, needed for the labels"):
+        visual_wake_words_images(here(tmp_path), 50)
+
+
+def test_photos_outside_the_folder_are_refused(tmp_path: Path) -> None:
+    coco(tmp_path, photos=8)
+    file = tmp_path / "annotations" / "instances_train2017.json"
+    file.write_text(file.read_text().replace('"000000000001.jpg"', '"../1.jpg"'))
+    with pytest.raises(StageError, match="annotations name the photo '../1.jpg', needed a plain file name"):
         visual_wake_words_images(here(tmp_path), 50)
 
 
@@ -218,8 +253,7 @@ def test_imagenet_splits_and_labels_follow_the_folders(tmp_path: Path) -> None:
     images = imagenet_images(here(imagenet(tmp_path)), 24)
     assert images.classes == ("n01440764", "n01443537", "n01484850")
     assert np.bincount(images.splits["test"].labels).tolist() == [4, 4, 4]
-    counts = [len(images.splits[split].labels) for split in SPLITS]
-    assert counts[0] + counts[1] == 180 and 1 <= counts[1] <= 25
+    assert [len(images.splits[split].labels) for split in SPLITS] == [175, 5, 12]
     reds = images.rows("test", 0, 12)[:, 12, 12, 0]
     assert np.abs(reds.astype(int) - 80 * images.splits["test"].labels).max() <= 3
 
@@ -241,6 +275,18 @@ def test_resizing_keeps_the_middle_or_the_whole() -> None:
     assert resized(picture, 20, "crop").min() == 255
     squashed = resized(picture, 20, "squash")
     assert squashed[:, 10].min() == 255 and squashed[:, 1].max() == 0
+    fine = np.zeros((64, 64, 3), dtype=np.uint8)
+    fine[:, ::2] = 200
+    for fit in ("squash", "crop"):
+        assert np.abs(resized(fine, 8, fit)[4].astype(int) - 100).max() < 30, "lines finer than a pixel become grey"
+
+
+def test_a_large_jpeg_is_decoded_at_twice_the_size_that_is_needed(tmp_path: Path) -> None:
+    write_picture(tmp_path / "large.jpg", (9, 9, 9), (800, 800))
+    assert [decoded(tmp_path / "large.jpg", px).shape[0] for px in (0, 50, 51)] == [800, 100, 200]
+    for name, size in (("tall.jpg", (600, 1600)), ("wide.jpg", (1600, 600))):
+        write_picture(tmp_path / name, (9, 9, 9), size)
+        assert min(decoded(tmp_path / name, 50).shape[:2]) == 150, "75 would be less than twice 50"
 
 
 def test_greyscale_and_palette_become_rgb(tmp_path: Path) -> None:

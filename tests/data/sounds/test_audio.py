@@ -50,7 +50,14 @@ def test_chunks_before_the_data_are_skipped() -> None:
     [
         (b"", "clip: 0 bytes that are no WAV, needed 16-bit PCM; replace the file"),
         (b"OggS" + bytes(100), "clip: 104 bytes that are no WAV"),
+        (b"RIFF1234AVI " + bytes(9), "clip: 21 bytes that are no WAV"),
+        (b"RIFF1234WAV", "clip: 11 bytes that are no WAV"),
+        (b"RIFF1234WAVE", "clip: WAV file without a data chunk"),
+        (wav_bytes(PCM)[:12] + wav_bytes(PCM)[36:], "clip: WAV file without a data chunk"),
+        (wav_bytes(PCM)[:22] + bytes(2) + wav_bytes(PCM)[24:], "clip: WAV format 1, 0 channels, 16 bits"),
+        (wav_bytes(PCM)[:24] + bytes(4) + wav_bytes(PCM)[28:], "clip: WAV format 1, 1 channels, 16 bits"),
         (wav_bytes(PCM)[:36], "clip: WAV file without a data chunk"),
+        (wav_bytes(PCM)[:30], "clip: WAV file without a data chunk"),
         (wav_bytes(PCM)[:-3], "clip: WAV cut off, 7 bytes of audio where its header tells 10; replace the file"),
         (
             wav_bytes(PCM).replace(b"\x01\x00\x01\x00", b"\x55\x00\x01\x00", 1),
@@ -85,6 +92,13 @@ def test_rate_that_no_recorder_has_is_refused(tmp_path: Path) -> None:
     (tmp_path / "odd.wav").write_bytes(wav_bytes(PCM, 11))
     with pytest.raises(StageError, match="odd.wav: 11 Hz, needed 16000 Hz or 4000 to 192000 Hz"):
         read_wav(tmp_path / "odd.wav")
+    for rate_hz in (4_000, 192_000):
+        (tmp_path / "odd.wav").write_bytes(wav_bytes(np.repeat(PCM, 12), rate_hz))
+        assert len(read_wav(tmp_path / "odd.wav")) == 60 * 16_000 // rate_hz
+    for rate_hz in (3_999, 192_001):
+        (tmp_path / "odd.wav").write_bytes(wav_bytes(PCM, rate_hz))
+        with pytest.raises(StageError, match=f"odd.wav: {rate_hz} Hz, needed"):
+            read_wav(tmp_path / "odd.wav")
 
 
 def slow_resampled(samples: np.ndarray, from_hz: int, to_hz: int = 16_000) -> np.ndarray:
@@ -127,9 +141,10 @@ def test_same_rate_changes_nothing() -> None:
 def test_trimming_keeps_ten_milliseconds_around_the_sound() -> None:
     samples = np.zeros(4000)
     samples[1000:2000] = 0.5
-    samples[500] = 0.004  # under one per cent of the peak
+    samples[500] = 0.005  # one per cent of the peak is not more than that
     assert len(trimmed(samples)) == 1000 + 2 * 160
     assert len(trimmed(np.zeros(100))) == 0
+    assert len(trimmed(samples[950:])) == 50 + 1000 + 160
 
 
 def test_centring_pads_short_and_cuts_long_clips_to_one_second() -> None:

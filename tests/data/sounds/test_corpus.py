@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from data.sounds.corpus import NO_CLIP, Corpus, Mixing, SplitAudio, example
+from data.sounds.corpus import AS_RECORDED, NO_CLIP, Corpus, Mixing, SplitAudio, example
 from data.sounds.noise import NOISE_S, background_noises
 
 CALM = Mixing(shift_samples=0, gain_db=(0, 0), noise_share=0, snr_db=(0, 0), silence_dbfs=(-20, -20))
 CLIP = np.zeros(16_000, dtype=np.int16)
 CLIP[6000:10_000] = np.random.default_rng(0).integers(1, 8000, 4000)  # never zero, so that its extent is known
 
+MIXED = "7a3aa7f2ce2c"
 PINNED = [  # samples of white, pink, brown, hum and murmur
     [-0.801907, -1.085597, 1.026962, -0.106309],
     [-0.682815, -0.100515, -0.99474, -0.021267],
@@ -99,6 +101,22 @@ def test_an_example_depends_on_seed_split_and_index_alone() -> None:
     assert not np.array_equal(at_once[0], examples(mixing, [0], seed=6)[0])
     test = corpus(mixing, [0]).rows("test", 0, 1)[0]
     assert not np.array_equal(at_once[0], test)
+
+
+def test_examples_are_the_same_on_every_machine() -> None:
+    every = Mixing(
+        shift_samples=500, gain_db=(-9, 3), noise_share=0.5, snr_db=(3, 30), silence_dbfs=(-50, -20), tempo=1.1
+    )
+    mixed = examples(every, [0, 0, 0, 0, 0, 0, NO_CLIP, NO_CLIP])
+    assert hashlib.sha256(mixed).hexdigest()[:12] == MIXED
+    assert len(corpus(CALM, [0, 0]).rows("train", 0, 99)) == 2
+
+
+@pytest.mark.parametrize(
+    "change", [{"shift_samples": 1}, {"gain_db": (0.0, 1.0)}, {"noise_share": 0.1}, {"tempo": 1.1}], ids=str
+)
+def test_only_the_calmest_mixing_leaves_clips_alone(change: dict[str, object]) -> None:
+    assert AS_RECORDED.leaves_clips_alone and not replace(AS_RECORDED, **change).leaves_clips_alone
 
 
 def test_every_noise_has_unit_power_and_its_own_colour() -> None:

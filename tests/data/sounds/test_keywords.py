@@ -41,6 +41,10 @@ def test_same_bytes_whatever_the_number_of_workers(corpus: Corpus) -> None:
         assert ours.tobytes() == theirs.tobytes()
 
 
+def test_words_move_by_at_most_a_tenth_of_a_second(corpus: Corpus) -> None:
+    assert [corpus.splits[split].mixing.shift_samples for split in SPLITS] == [1600, 800, 800]
+
+
 def test_every_class_is_in_every_split_and_equally_often(corpus: Corpus) -> None:
     for split, each in (("train", 4), ("validation", 1), ("test", 1)):
         assert np.bincount(corpus.splits[split].labels).tolist() == [each] * 12

@@ -65,6 +65,7 @@ def test_speakers_are_those_of_the_lists(root: Path) -> None:
     corpus = speech_commands_corpus(NAME, root, copies=1, seed=1)
     assert [corpus.splits[split].speakers for split in SPLITS] == [tuple(TRAIN), tuple(VALIDATION), tuple(TEST)]
     assert corpus.source == "speech_commands_v0.01, local copy of 330 clips"
+    assert [corpus.splits[split].mixing.shift_samples for split in SPLITS] == [1600, 0, 0]
 
 
 def test_held_out_examples_are_the_recordings_followed_by_zeros(root: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -94,7 +95,8 @@ bench: "brought_tools:attached"
 show: {rows: rows}
 ci: {models: [net.tflite], boards: [oven, kiln], retries: 1, baseline: base.csv, tolerances: {price: 1}}
 defaults: {boards: [stove, kiln], flash: {slow: true}}
-experiments: {bread: {train: {epochs: 3}, quick: {train: {epochs: 2}}}}
+experiments:
+  bread: {train: {epochs: 3}, quick: {train: {epochs: 2}}}
 """
 
 
@@ -211,6 +213,54 @@ def test_ci_compares_with_the_baseline_that_it_wrote(project: Path, tmp_path: Pa
     assert text.stdout.splitlines()[3] == (
         "bread-quick on stove (virtual): improved: price: 0.5, baseline 2 (-75.00 %, tolerance 1)"
     )
+
+
+def test_why_and_plan_name_what_changed(project: Path) -> None:
+    """An experiment of its own, in the cache of the others."""
+    (project / "why.yaml").write_text(f"{YAML}  rusk: {{train: {{epochs: 9}}}}\n  toast: {{train: {{epochs: 9}}}}\n")
+
+    def answer(command: str, *arguments: str) -> str:
+        done = CliRunner().invoke(app, ["--file", str(project / "why.yaml"), command, *arguments, "--virtual"])
+        assert done.exception is None, done.exception
+        return done.stdout
+
+    assert answer("why", "rusk", "train") == "never run here; everything is new\n"
+    assert answer("why", "rusk", "sum") == "measure[stove] has to run first; ask: pipeline why rusk measure\n"
+    answer("run", "rusk", "--board", "stove")
+    assert answer("why", "rusk", "train") == "up to date; first run, everything was new\n"
+    assert answer("why", "toast", "train") == "cached by another experiment; never run here\n"
+    assert answer("why", "rusk", "flash").splitlines() == [
+        "flash[stove]: up to date; first run, everything was new",
+        "flash[kiln]: never run here; everything is new",
+    ]
+    assert answer("why", "rusk", "train", "--set", "train.epochs=8") == "config.epochs: 9 -> 8\n"
+    plan = answer("plan", "rusk", "--board", "stove", "--set", "measure.runs=2", "--set", "measure.accuracy_inputs=2")
+    assert [" ".join(line.split()) for line in plan.splitlines()] == [
+        "train cached",
+        "flash[stove] cached",
+        "measure[stove] will run config.accuracy_inputs: 9 -> 2 and 1 more",
+        "sum may run after measure[stove]",
+    ]
+    for entry in (project / ".pipeline" / "entries" / "train").iterdir():
+        shutil.rmtree(entry)
+    assert answer("why", "rusk", "train") == "the entry is no longer in the cache; nothing else changed\n"
+    assert " ".join(answer("plan", "rusk").splitlines()[0].split()) == "train will run not in the cache"
+
+
+def test_gc_takes_quantities_with_units(project: Path) -> None:
+    def swept(*arguments: str) -> str:
+        done = CliRunner().invoke(app, ["--file", str(project / "pipeline.yaml"), "gc", *arguments])
+        if isinstance(done.exception, ConfigError):
+            raise done.exception
+        return done.stdout
+
+    said(project, "measure", "bread", "--board", "kiln", "--virtual")
+    entries = list((project / ".pipeline" / "entries").glob("*/*"))
+    assert swept().startswith("removed 0 entries, 0.0 MB; ")
+    for option in ("--max-age", "--max-size"):
+        with pytest.raises(ConfigError, match=f"{option}: found '5': missing unit"):
+            swept(option, "5")
+    assert swept("--max-size", "1B") == f"removed {len(entries)} entries, 0.0 MB; 0.0 MB kept\n"
 
 
 def test_diff_runs_until_the_device_holds_the_network(project: Path) -> None:

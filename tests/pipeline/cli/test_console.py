@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.cli import console
-from pipeline.cli.console import PlainReporter, RichReporter
+from pipeline.cli.console import PlainReporter, reporter_for_stderr
 from pipeline.cli.doctor import findings
 from pipeline.cli.output import print_answer, print_table
 from pipeline.engine.dag import Node
@@ -22,7 +22,8 @@ MILL = Node("mill", Target("stove", "virtual"))
 
 
 def test_plain_lines_tell_every_phase_and_its_end(capsys: pytest.CaptureFixture[str]) -> None:
-    with PlainReporter() as reporter:
+    with reporter_for_stderr() as reporter:
+        assert isinstance(reporter, PlainReporter), "this is no terminal"
         reporter.started(MILL, "first run")
         reporter.progressed(MILL, {"event": "start", "total": 4, "unit": "round"})
         for note in ("", "dust", "dust", "dust 3"):
@@ -59,7 +60,10 @@ def test_progress_tells_what_is_left(capsys: pytest.CaptureFixture[str], monkeyp
 def test_bars_name_their_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = io.StringIO()
     monkeypatch.setattr(sys, "stderr", screen)
-    with RichReporter() as reporter:
+    screen.isatty = lambda: True  # type: ignore[method-assign]
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    with reporter_for_stderr() as reporter:
         reporter.message("[a] message")
         reporter.started(MILL, "config.[x]: 1 -> 2")
         reporter.progressed(MILL, {"event": "start", "total": 4, "unit": "round"})

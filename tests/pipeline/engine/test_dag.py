@@ -15,13 +15,15 @@ from pipeline.stage import Config, PerBoard, Stage, Target, stage
 TARGETS = [Target("stove", "virtual"), Target("kiln", "hardware")]
 
 
-def step(name: str, makes: str, takes: dict[str, Any] | None = None, **handed_in: Any) -> Step:
+def step(
+    name: str, makes: str, takes: dict[str, Any] | None = None, needs: dict[str, Any] | None = None, **handed_in: Any
+) -> Step:
     result = make_dataclass(name, [(field, Path) for field in makes.split()])
     parameters = ", ".join([*(takes or {}), "*", *handed_in, "out_dir"])
     scope: dict[str, Any] = {}
     exec(f"def run({parameters}): pass", scope)
     scope["run"].__annotations__ = {**(takes or {}), **handed_in, "out_dir": Path, "return": result}
-    declared = stage(name)(scope["run"])
+    declared = stage(name, **(needs or {}))(scope["run"])
     assert isinstance(declared, Stage)
     return Step(declared, f"module_of_{name}")
 
@@ -61,6 +63,13 @@ def test_steps_fan_out_over_targets_and_are_collected_again() -> None:
 def test_steps_that_do_not_fit_together_are_named(declared: list[Step], sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):
         build_dag(steps(*declared), TARGETS)
+
+
+def test_a_twin_needs_programs_that_a_board_does_without() -> None:
+    declared = step("a", "x", needs={"programs": ("gcc",), "twin_programs": ("qemu",)}, target=Target).stage
+    needed = [declared.programs_for(target) for target in (None, *TARGETS)]
+    assert needed == [("gcc",), ("gcc", "qemu"), ("gcc",)]
+    assert declared.fans_out and not declared.touches_hardware
 
 
 class One(Config):

@@ -40,7 +40,8 @@ def test_what_the_user_set_comes_first_and_digests_are_shortened() -> None:
 
 TREE = {
     "room/__init__.py": "",
-    "room/step.py": "import os, room.plain as short\nfrom room.many import (\n    one,  # a reason\n    two,\n)\n"
+    "room/step.py": "import os, room.plain as short, far.away\n"
+    "from room.many import (\n    one,  # a reason\n    two,\n)\n"
     "def late():\n    from .near import thing\n",
     "room/plain.py": '"""\nfrom room.told import nothing\n"""\n',
     "room/many/__init__.py": "from . import two\nfrom .. import up\n",
@@ -50,6 +51,8 @@ TREE = {
     "room/up.py": "",
     "room/told.py": "",
     "room/unused.py": "",
+    "far/__init__.py": "",
+    "far/away.py": "",
 }
 
 
@@ -60,7 +63,7 @@ def test_modules_are_those_reached_by_any_form_of_import(tmp_path: Path) -> None
     tree = SourceTree((tmp_path / "nowhere", tmp_path))
     found = tree.digests("room.step")
     reached = {"room", "room.step", "room.plain", "room.many", "room.many.one", "room.many.two", "room.near", "room.up"}
-    assert set(found) == reached | {"room.told"}, "what only looks like an import counts too"
+    assert set(found) == reached | {"room.told", "far", "far.away"}, "what only looks like an import counts too"
     assert len(set(found.values())) == 5, "empty ones are equal"
     assert (tree.file_of("os"), tree.file_of("room")) == (None, tmp_path / "room" / "__init__.py")
     with pytest.raises(ConfigError, match="room.gone: no such module beside pipeline.yaml, needed as a step"):

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
+import shutil
 import subprocess
 import sys
 import time
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,12 +18,13 @@ import torch
 from tests.benchmarks.prepare_speed import torchaudio_mfcc
 
 from data import CLIP_SAMPLES, Corpus, builtin_images
-from data.sounds.corpus import Mixing, SplitAudio
+from data.sounds.corpus import NO_CLIP, Mixing, SplitAudio
 from data.sounds.noise import background_noises
 from pipeline.errors import StageError
 from stages.prepare import dataset
 from stages.prepare.config import PrepareConfig
 from stages.prepare.dataset import allocated, write_features
+from stages.prepare.waveforms import write_augmentation
 from stages.prepare.workers import spread
 
 SETTINGS = PrepareConfig().settings()
@@ -93,6 +98,9 @@ def test_pictures_are_standardised_per_colour(tmp_path: Path) -> None:
     back = np.load(tmp_path / "features" / "test_x.npy")[7] * record.feature_std + np.array(record.feature_mean)
     assert np.array_equal(np.rint(back).astype(np.uint8), images.rows("test", 7, 8)[0])
     assert record.sample_rate_hz is None and record.classes == ("disc", "square")
+    digests = [hashlib.sha256(images.rows("train", start, start + 64)).digest() for start in (0, 64, 128)]
+    held_out = [hashlib.sha256(images.rows(split, 0, 32)).digest() for split in ("validation", "test")]
+    assert record.examples_sha256 == hashlib.sha256(b"".join([*digests, *held_out])).hexdigest()
     assert record.counts == {
         "train": {"disc": 80, "square": 80},
         "validation": {"disc": 16, "square": 16},
@@ -118,6 +126,34 @@ def test_a_set_that_does_not_fit_on_the_disk_is_refused_before_it_is_begun(
         write_features(corpus(CALM, 149), SETTINGS, tmp_path / "features", quiet)
 
 
+def test_a_set_may_fill_the_disk_to_the_last_spare_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    needed = 225 * 49 * 10 * 4 + (64 << 20)
+    for free, fits in ((needed, True), (needed - 1, False)):
+        usage = shutil._ntuple_diskusage(0, 0, free)
+        monkeypatch.setattr(shutil, "disk_usage", lambda folder, usage=usage: usage)
+        if fits:
+            write_features(corpus(CALM), SETTINGS, tmp_path / "fits", quiet)
+        else:
+            with pytest.raises(StageError, match="225 examples"):
+                write_features(corpus(CALM), SETTINGS, tmp_path / "too large", quiet)
+
+
+def test_clips_are_stored_as_they_are_for_augmentation(tmp_path: Path) -> None:
+    source = corpus(BUSY)
+    audio = source.splits["train"]
+    takes = np.where(np.arange(150) % 50 == 49, NO_CLIP, np.arange(150)[::-1])
+    with_silence = replace(source, splits={**source.splits, "train": replace(audio, takes=takes)})
+    record = write_features(with_silence, SETTINGS, tmp_path / "features", quiet)
+    write_augmentation(with_silence, record, tmp_path / "features")
+    waves = np.load(tmp_path / "features" / "train_wave.npy")
+    silent = takes == NO_CLIP
+    assert np.array_equal(waves[~silent], np.asarray(audio.clips)[takes[~silent]]) and not waves[silent].any()
+    stored = np.load(tmp_path / "features" / "train_takes.npy")
+    assert np.array_equal(stored, np.where(silent, NO_CLIP, np.arange(150)))
+    kept = json.loads((tmp_path / "features" / "augmentation.json").read_text())
+    assert kept["noise_samples"] == [320_000] * 5 and kept["front_end"] == asdict(SETTINGS)
+
+
 def test_mapped_files_have_all_their_blocks(tmp_path: Path) -> None:
     """A sparse file on a full disk kills the process that writes into it."""
     array = allocated(tmp_path / "a.npy", (1000, 100))
@@ -139,6 +175,10 @@ def test_an_error_in_a_process_arrives_as_the_sentence_it_was() -> None:
 def test_a_killed_process_is_an_error_and_not_a_hang() -> None:
     with pytest.raises(StageError, match="a worker process was killed"):
         list(spread(lambda number: os._exit(9) if number == 5 else number, 20, workers=2))
+
+
+def test_one_worker_is_this_process() -> None:
+    assert list(spread(lambda number: os.getpid(), 3, workers=1)) == [os.getpid()] * 3
 
 
 def test_results_come_in_order() -> None:

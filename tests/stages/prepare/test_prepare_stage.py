@@ -12,6 +12,8 @@ import pytest
 from PIL import Image
 from pydantic import ValidationError
 
+from data import CorpusSize, keyword_corpus
+from data.sounds.mfcc import Mfcc, MfccSettings
 from pipeline.errors import StageError
 from stages.prepare.config import DataConfig, PrepareConfig
 from stages.prepare.stage import Prepared, run
@@ -91,9 +93,6 @@ def test_record_tells_where_the_data_came_from(tiny: Prepared) -> None:
 
 def test_standardisation_of_the_record_leads_back_to_the_features(tiny: Prepared, tmp_path: Path) -> None:
     """A device that has the record can compute what the network was trained on."""
-    from data import CorpusSize, keyword_corpus
-    from data.sounds.mfcc import Mfcc
-
     corpus = keyword_corpus(
         CorpusSize(voices=4, prosodies=1, copies=2, seed=7), start=lambda total: None, advance=lambda count: None
     )
@@ -166,6 +165,9 @@ def test_wrong_root_is_never_replaced_by_the_built_in_corpus(tmp_path: Path) -> 
     [
         ({"window_s": "40"}, "missing unit"),
         ({"window_s": "0.03ms"}, "window_s is 0.48 samples at 16 kHz, needed a whole number"),
+        ({"window_s": "1001ms"}, "window_s is 16016 samples at 16 kHz, needed a whole number, at most 16000"),
+        ({"hop_s": "0.00003ms"}, "hop_s is 0.00048 samples at 16 kHz, needed a whole number"),
+        ({"low_hz": "4kHz"}, "low_hz to high_hz is 4000 to 4000, needed rising, at most 8kHz"),
         ({"fft_size": 512}, "fft_size is 512, needed at least the window's samples"),
         ({"coefficients": 41}, "coefficients is 41, needed at most mel_bins, 40"),
         ({"high_hz": "9kHz"}, "low_hz to high_hz is 20 to 9000, needed rising, at most 8kHz"),
@@ -175,6 +177,26 @@ def test_wrong_root_is_never_replaced_by_the_built_in_corpus(tmp_path: Path) -> 
 def test_front_end_that_cannot_be_is_refused(settings: dict[str, object], sentence: str) -> None:
     with pytest.raises(ValidationError, match=sentence):
         PrepareConfig(**settings)
+
+
+def test_defaults_are_those_of_the_literature() -> None:
+    assert PrepareConfig().settings() == MfccSettings(
+        window_samples=640, hop_samples=320, fft_size=1024, mel_bins=40, low_hz=20, high_hz=4000, coefficients=10
+    )
+    data = DataConfig()
+    assert (data.voices, data.prosodies, data.copies, data.seed, data.image_classes) == (58, 5, 3, 1, 10)
+    sides = {"cifar10": 32, "builtin_images": 32, "visual_wake_words": 96, "imagenet": 224}
+    assert {source: DataConfig(source=source).side_px for source in sides} == sides
+    assert DataConfig(source="folder", root=Path()).side_px == 96
+    assert (DataConfig(image_px=8).side_px, DataConfig(augment="on_the_fly").clip_copies) == (8, 1)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"image_px": 7}, {"image_px": 225}, {"image_classes": 1}, {"image_classes": 11}, {"seed": -1}]
+)
+def test_data_beyond_its_limits_are_refused(settings: dict[str, int]) -> None:
+    with pytest.raises(ValidationError, match="Input should be (greater|less) than or equal to"):
+        DataConfig(**settings)
 
 
 def test_importing_the_step_imports_nothing_heavy() -> None:

@@ -27,6 +27,8 @@ LAYERS = (
 )
 
 PINNED = {
+    "all figures": "07e39fa38bdc",
+    "without budgets": "baf9dbc6eb09",
     "bars": "db5713961f66",
     "few bars": "9868b7f721e3",
     "ratios": "87e7e89a6a20",
@@ -123,7 +125,7 @@ def test_one_point_or_equal_values_are_drawn_too():
     assert line_plot("t", "x", "y", []) == "" and pair_bars("t", "u", [], [], []) == ""
 
 
-def test_the_look_of_plots_is_pinned():
+def test_the_look_of_plots_is_pinned(tmp_path):
     """Many bars, long names, large and small values: look at the picture before the digest is changed."""
     names = [f"block_{i}/a_name_that_is_longer_than_its_place" if i % 3 else f"b{i}" for i in range(120)]
     lines = [
@@ -131,6 +133,8 @@ def test_the_look_of_plots_is_pinned():
         Series("rises", [(2, 0.5), (9, 1.5)], COLOURS[1], dashed=True),
     ]
     drawn = {
+        "all figures": "".join(figures(tmp_path).values()),
+        "without budgets": "".join(figures(tmp_path, macs="200K").values()),
         "bars": pair_bars("t", "u", names, range(1, 121), range(120)),
         "few bars": pair_bars("t", "u", names[:9], range(9), range(9)),
         "ratios": ratio_plot("t", "x", "y", lines),

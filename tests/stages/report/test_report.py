@@ -6,6 +6,7 @@ import csv
 import hashlib
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -15,8 +16,19 @@ from PIL import Image
 from pipeline.errors import StageError
 from stages.nets.config import BudgetConfig
 from stages.report.chart import layer_chart
-from stages.report.figures import fits_memory, spread
+from stages.report.figures import (
+    BoardFigures,
+    Bound,
+    NetworkFigures,
+    Spread,
+    board_figures,
+    fits_memory,
+    network_figures,
+    spread,
+)
+from stages.report.page import charts
 from stages.report.stage import Report, run
+from stages.report.terminal import table_text
 
 BUDGET = BudgetConfig(peak_bytes="51.7KB", size_bytes="63.6KB", macs="8.351M")
 SUMMARY_COLUMNS = (
@@ -340,6 +352,64 @@ def test_the_text_of_the_report_is_pinned(report: Report) -> None:
     figures = sorted(report.figures.glob("*.svg"))
     found = {path.name: hashlib.sha256(path.read_bytes()).hexdigest()[:12] for path in (*written, *figures)}
     assert found == PINNED
+
+
+NETWORK = NetworkFigures("kws", "builtin", 0.5, None, Bound(5, None), Bound(6, 7), Bound(8, 8), None, None)
+NO_ENERGY = {"source": None, "idle_mw": None, "instrument": "N6705C"}
+LONE_BOARD = BoardFigures(
+    *("stove", "virtual", 100_000_000, "aot", 1, 1, 2, 3, True, None, None, None, None, Spread(1.5, None)),
+    *(0.5, None, (), None, None, NO_ENERGY),
+)
+
+
+def test_table_leaves_out_what_is_not_known() -> None:
+    lines = table_text(NETWORK, [LONE_BOARD]).splitlines()
+    assert lines[0] == "kws on builtin: int8 accuracy 50.00 %"
+    assert lines[6] == "" and lines[8].split() == [
+        "stove",
+        "virtual",
+        "100",
+        "2",
+        "3",
+        "-",
+        "-",
+        "-",
+        "-",
+        "1.500",
+        "1",
+    ]
+    assert lines[-1].startswith("cycles are not modelled: the profiler needs a C compiler")
+    assert table_text(replace(NETWORK, unpruned_macs=9), [LONE_BOARD]) == table_text(NETWORK, [LONE_BOARD])
+    measured = {**NO_ENERGY, "source": "measured", "energy_mj": 2.0, "uncertainty_mj": 0.1, "n": 4}
+    hardware = replace(LONE_BOARD, source="hardware", energy=measured)
+    sentence = "stove: energy measured, 2 ± 0.1 mJ an inference, n 4; N6705C"
+    assert table_text(NETWORK, [hardware]).splitlines()[9:] == ["", sentence]
+    both = table_text(NETWORK, [hardware, replace(LONE_BOARD, cycles_modelled=7, fits_memory=False)])
+    assert "source virtual: " in both and "cycles are not modelled" not in both
+    assert both.endswith("the image does not fit the memory of: stove.\n")
+
+
+def test_the_peak_is_that_of_the_runtime(tmp_path: Path) -> None:
+    for name, value in (("d", {"source": "s"}), ("a", {"accuracy_int8": 1}), ("m", {})):
+        put(tmp_path / name, value)
+    put(tmp_path / "p", {**PLAN, "peak_bytes_overlap": 40_000})
+    paths = [tmp_path / name for name in "dapm"]
+    peaks = [
+        network_figures("kws", *paths, BudgetConfig(runtime=kind, macs="9M")).peak.used
+        for kind in ("classic", "overlap")
+    ]
+    assert peaks == [50_000, 40_000]
+    (tmp_path / "samples.csv").write_text("runtime,latency_ms\n")
+    with pytest.raises(StageError, match="samples.csv of stove: no samples, needed at least one; run the measure step"):
+        board_figures("stove", paths[3], tmp_path / "samples.csv", paths[3], paths[3])
+
+
+def test_ops_are_drawn_by_the_best_figure_that_all_of_them_have(tmp_path: Path) -> None:
+    op = {"index": 0, "op": "ADD", "name": "a", "cycles": "", "cycles_modelled": 5, "instructions": 9}
+    file = put_rows(tmp_path / "ops.csv", [op, {**op, "cycles_modelled": "", "cycles": 4}])
+    assert ": instructions per op" in charts([LONE_BOARD], {"stove": file})["layers_stove"]
+    file.write_text(file.read_text().splitlines()[0] + "\n")
+    assert charts([LONE_BOARD], {"stove": file}) == {}
 
 
 def test_missing_value_names_the_file_and_the_key(tmp_path: Path) -> None:
