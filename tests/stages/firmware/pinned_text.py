@@ -12,6 +12,7 @@ import csv
 import hashlib
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from stages.firmware.assembly.depthwise import DepthwiseShape, depthwise_function
@@ -21,9 +22,14 @@ from stages.firmware.assembly.elementwise import add_function, interleave_functi
 from stages.firmware.fast.calls import fast_call
 from stages.firmware.fast.dot import Weights
 from stages.firmware.kernels.calls import KernelCall
+from stages.firmware.kernels.fused import can_be_fused, fused_call
 from stages.firmware.kernels.portable import kernel_call
+from stages.firmware.model_source import CompiledModel, model_header, model_source
+from stages.firmware.placement import Placement, Spill
 from stages.graph.graph import ActivationOptions, ConvOptions, Graph, PoolOptions
-from tests.stages.graph.int8_graphs import Int8Builder
+from stages.graph.memory.arena_layout import ArenaLayout
+from stages.graph.memory.fusion import Links
+from tests.stages.graph.int8_graphs import Int8Builder, residual_network
 
 FOLDER = Path(__file__).parent / "pinned"
 _LIMITS = ((-128, 127), (-128, 10), (-20, 127))
@@ -62,6 +68,51 @@ def call_rows(weights: Weights | None) -> Iterator[Row]:
                 yield title, f"{number} {op.kind}", "portable", "", "", ""
             else:
                 yield title, f"{number} {op.kind}", call.kernel, *_figures(call)
+
+
+def model_rows() -> Iterator[Row]:
+    """File, bytes of code at most, digest: with an arena in one part and in two, with and without marks, fused."""
+    graph, column = residual_network(0), _column()
+    for weights in (None, "fast", "small"):
+        for one, first in ((graph, 1), (column, 0)):
+            calls = _calls(one, weights)
+            may = {number for number, call in enumerate(calls) if can_be_fused(one, number, call)}
+            chain = list(Links(one, may).starting_at(range(len(one.ops)), first))[-1]
+            for band in (1, 2):
+                fused = fused_call(one, replace(chain, band=band), calls[first : first + len(chain.ops)])
+                yield f"{fused.kernel}, {band} rows", str(len(fused.function)), _digest(fused.function + fused.call)
+        calls = _calls(graph, weights)
+        places = {op.outputs[0]: 600 * n for n, op in enumerate(graph.ops)} | {graph.inputs[0]: 6000}
+        places |= {op.outputs[0]: places[op.inputs[0]] for op in graph.ops if op.kind == "RESHAPE"}
+        offsets = tuple(places.get(tensor, -1) for tensor in range(len(graph.tensors)))
+        layout = ArenaLayout(offsets=offsets, arena_bytes=6500, lower_bound_bytes=0, proven_optimal=True, live_bytes=())
+        model = CompiledModel(graph=graph, layout=layout, calls=tuple(calls), network=graph)
+        first = {tensor: at for tensor, at in places.items() if at < 1000}
+        second = {tensor: at - 1000 for tensor, at in places.items() if at >= 1000}
+        spill = Spill(region="b", macro="BULK", first_bytes=1000, second_bytes=5600, first=first, second=second)
+        for title, placement in (
+            ("one part", Placement(region="a", macro="FAST", ram_weights=frozenset({0, 2}))),
+            ("two parts", Placement(region="a", macro="FAST", scratch_macro="OTHER", spill=spill)),
+        ):
+            code = str(model.most_code_bytes)
+            yield f"model.c, {weights}, {title}", code, _digest(model_source(model, placement))
+            yield f"model.h, {weights}, {title}", code, _digest(model_header(model, "net", "mfcc", placement))
+            yield f"bare model.c, {weights}, {title}", code, _digest(model_source(model, placement, marks=False))
+
+
+def _calls(graph: Graph, weights: Weights | None) -> list[KernelCall]:
+    portable = [kernel_call(graph, number) for number in range(len(graph.ops))]
+    if weights is None:
+        return portable
+    return [fast_call(graph, op, f"op_{n}", weights) or portable[n] for n, op in enumerate(graph.ops)]
+
+
+def _column() -> Graph:
+    builder = Int8Builder(5)
+    x = builder.conv(builder.input(12, 9, 3), 4, (3, 3), ConvOptions(stride=(2, 1)))
+    x = builder.depthwise(x, (3, 3), ConvOptions())
+    x = builder.pool("MAX_POOL_2D", x, PoolOptions((2, 3), (2, 3)))
+    return builder.graph(builder.conv(x, 6, (1, 1), ConvOptions()))
 
 
 def _figures(call: KernelCall) -> Row:
@@ -171,7 +222,7 @@ def pinned(name: str) -> list[Row]:
 
 def main() -> None:
     rows = {"assembly": assembly_rows(), "portable": call_rows(None), "fast": call_rows("fast")}
-    rows["small"] = call_rows("small")
+    rows |= {"small": call_rows("small"), "model": model_rows()}
     for name, own in rows.items():
         with (FOLDER / f"{name}.csv").open("w", newline="") as stream:
             csv.writer(stream, lineterminator="\n").writerows(own)

@@ -19,6 +19,7 @@ from boards import load_board
 from pipeline.errors import StageError, ToolError
 from pipeline.stage import read_json
 from stages.firmware.build.image import build_images
+from stages.firmware.config import StreamConfig
 from stages.firmware.kernels.c_text import c_array, c_comment
 from stages.firmware.model_source import compile_model
 from stages.firmware.stage import Firmware, FirmwareConfig
@@ -193,6 +194,21 @@ def test_a_compile_error_shows_the_compilers_words(built: Firmware, tmp_path: Pa
 def test_a_model_name_that_would_break_the_protocol_is_refused() -> None:
     with pytest.raises(ValidationError, match="model_name"):
         FirmwareConfig(model_name='kws"]\n')
+
+
+@pytest.mark.parametrize(
+    ("field", "least", "most"), [("run_every_hops", 1, 1000), ("smooth_runs", 1, 64), ("threshold", 0.001, 1)]
+)
+def test_stream_settings_beyond_their_limits_are_refused(field: str, least: float, most: float) -> None:
+    assert [getattr(StreamConfig(**{field: value}), field) for value in (least, most)] == [least, most]
+    for value in (0, most + 1):
+        with pytest.raises(ValidationError, match=field):
+            StreamConfig(**{field: value})
+
+
+def test_the_smallest_number_is_one_that_c_can_read() -> None:
+    text = c_array("int32_t", "ends", np.array([-(2**31), 2**31 - 1]), "both")
+    assert "    INT32_MIN, 2147483647,\n" in text
 
 
 def test_names_from_a_file_cannot_leave_their_comment() -> None:
