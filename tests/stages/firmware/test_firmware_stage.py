@@ -142,6 +142,19 @@ def test_a_softmax_with_another_output_scale_is_refused() -> None:
         compile_model(replace(graph, tensors=tuple(tensors)))
 
 
+@pytest.mark.parametrize(("power", "is_refused"), [(-27, False), (-28, True)])
+def test_a_softmax_with_too_small_an_input_scale_is_refused(power: int, is_refused: bool) -> None:
+    builder = Int8Builder(0)
+    x = builder.input(1, 1, 4)
+    builder.set_grid(x, 2.0**power, 0)
+    graph = builder.graph(builder.softmax(x))
+    if is_refused:
+        with pytest.raises(StageError, match="SOFTMAX .* has input scale 3.72529e-09, too small for its kernel"):
+            compile_model(graph)
+    else:
+        assert compile_model(graph).calls[0].kernel == "softmax"
+
+
 def test_an_image_too_wide_for_a_window_is_refused() -> None:
     builder = Int8Builder(0)
     graph = builder.graph(builder.conv(builder.input(1, 2**16, 1), 4, (1, 3), ConvOptions()))
