@@ -21,6 +21,7 @@ from stages.firmware.assembly.dot_loop import dot_loop_function
 from stages.firmware.assembly.elementwise import add_function, interleave_function, widen_function
 from stages.firmware.fast.calls import fast_call
 from stages.firmware.fast.dot import Weights
+from stages.firmware.kernels.access_order import overlap_distance
 from stages.firmware.kernels.calls import KernelCall
 from stages.firmware.kernels.fused import can_be_fused, fused_call
 from stages.firmware.kernels.portable import kernel_call
@@ -60,14 +61,15 @@ def assembly_rows() -> Iterator[Row]:
 
 
 def call_rows(weights: Weights | None) -> Iterator[Row]:
-    """Network, operator, kernel, bytes of constants and of scratch memory, digest."""
+    """Network, operator, kernel, how far the input lies behind the output; bytes of constants, of scratch; digest."""
     for title, graph in networks():
         for number, op in enumerate(graph.ops):
             call = fast_call(graph, op, f"op_{number}", weights) if weights else kernel_call(graph, number)
             if call is None:
-                yield title, f"{number} {op.kind}", "portable", "", "", ""
+                yield title, f"{number} {op.kind}", "portable"
             else:
-                yield title, f"{number} {op.kind}", call.kernel, *_figures(call)
+                behind = str(overlap_distance(graph, op, call))
+                yield title, f"{number} {op.kind}", call.kernel, behind, *_figures(call)
 
 
 def model_rows() -> Iterator[Row]:
