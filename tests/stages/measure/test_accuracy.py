@@ -56,6 +56,12 @@ def test_a_test_split_without_inputs_or_with_other_labels_is_refused(
         choose_inputs(tmp_path, flashed.graph, 1)
 
 
+def test_a_test_split_of_one_input_will_do(flashed, tmp_path: Path) -> None:
+    np.save(tmp_path / "test_x.npy", np.zeros((1, 6, 6, 1), np.float32))
+    np.save(tmp_path / "test_y.npy", np.array([2]))
+    assert choose_inputs(tmp_path, flashed.graph, 5).labels.tolist() == [2]
+
+
 def test_inputs_that_are_quantised_already_stay_as_they_are(flashed) -> None:
     features = np.arange(-36, 36, dtype=np.int8).reshape(2, 36)
     np.testing.assert_array_equal(quantised(features, flashed.graph), features.reshape(2, 6, 6, 1))

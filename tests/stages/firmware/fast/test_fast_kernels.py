@@ -220,6 +220,13 @@ def test_layers_that_the_fast_kernels_do_not_know_take_the_portable_ones() -> No
         assert _kernels(builder.graph(builder.depthwise(builder.input(9, 9, 4), window, options))) == [kernel]
 
 
+@pytest.mark.parametrize(("width", "kernel"), [(1, "fast_depthwise"), (2, "depthwise_conv_2d")])
+def test_lines_longer_than_16_bits_count_are_left_to_the_portable_kernel(width: int, kernel: str) -> None:
+    builder = Int8Builder(2)
+    x = builder.depthwise(builder.input(2, 2**16 - 1, 1), (2, width), ConvOptions())
+    assert _kernels(builder.graph(x)) == [kernel]
+
+
 def test_sums_that_might_leave_31_bits_are_left_to_the_portable_kernel() -> None:
     graph = _single(ConvOptions())
     bias = graph.ops[0].inputs[2]
