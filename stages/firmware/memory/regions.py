@@ -68,7 +68,7 @@ def _spilled(model: CompiledModel, board: Board, room: int) -> Spill | None:
     places = arena_places(graph, distances=overlap)
     chosen: list[int] = []
     offsets: list[int] = []
-    for index in sorted(range(len(places)), key=lambda i: (-_gain_per_byte(model, board, places[i]), i)):
+    for index in sorted(range(len(places)), key=lambda i: (-_gain(model, board, places[i]), i)):
         trial = sorted([*chosen, index])
         packed, height = pack(places, trial)
         if height <= room:
@@ -91,13 +91,13 @@ def _by_tensor(places: list[Place], indices: list[int], offsets: list[int]) -> d
     return {tensor: o for index, o in zip(indices, offsets, strict=True) for tensor in places[index].tensors}
 
 
-def _gain_per_byte(model: CompiledModel, board: Board, place: Place) -> float:
-    """Cycles of line fills and write-backs that an inference is spared for each byte."""
-    cache = board.cache
-    reads = sum(len(set(op.inputs) & set(place.tensors)) for op in model.graph.ops if op.kind != "RESHAPE")
-    writes = sum(len(set(op.outputs) & set(place.tensors)) for op in model.graph.ops if op.kind != "RESHAPE")
-    cycles = reads * cache.ram_fill_cycles + writes * (cache.ram_fill_cycles + cache.write_back_cycles)
-    return cycles / cache.line
+def _gain(model: CompiledModel, board: Board, place: Place) -> int:
+    """Cycles of line fills and write-backs that an inference is spared for each cache line."""
+    cache, tensors = board.cache, set(place.tensors)
+    ops = [op for op in model.graph.ops if op.kind != "RESHAPE"]  # which moves nothing
+    reads = sum(len(tensors.intersection(op.inputs)) for op in ops)
+    writes = sum(len(tensors.intersection(op.outputs)) for op in ops)
+    return reads * cache.ram_fill_cycles + writes * (cache.ram_fill_cycles + cache.write_back_cycles)
 
 
 def _hot_weights(model: CompiledModel, board: Board, placement: Placement, room: int) -> frozenset[int]:
@@ -110,7 +110,7 @@ def _hot_weights(model: CompiledModel, board: Board, placement: Placement, room:
     weighted = [
         i for i, numbers in enumerate(model.numbers) if any(model.network.ops[n].kind in WEIGHTED for n in numbers)
     ]
-    passes = {index: _passes(model, index, resident) for index in weighted}
+    passes = {index: weight_passes(model, index, resident) for index in weighted}
     chosen = set()
     for index in sorted(passes, key=lambda i: (-passes[i], -model.calls[i].constant_bytes, i)):
         if model.calls[index].constant_bytes <= room:
@@ -119,7 +119,7 @@ def _hot_weights(model: CompiledModel, board: Board, placement: Placement, room:
     return frozenset(chosen)
 
 
-def _passes(model: CompiledModel, index: int, resident_bytes: int) -> int:
+def weight_passes(model: CompiledModel, index: int, resident_bytes: int) -> int:
     """How often an op's weights come from flash in one inference; so many bytes stay in the cache."""
     op, call = model.graph.ops[index], model.calls[index]
     if call.constant_bytes <= resident_bytes:

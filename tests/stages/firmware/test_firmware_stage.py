@@ -19,6 +19,7 @@ from boards import load_board
 from pipeline.errors import StageError, ToolError
 from pipeline.stage import read_json
 from stages.firmware.build.image import build_images
+from stages.firmware.config import StreamConfig
 from stages.firmware.kernels.c_text import c_array, c_comment
 from stages.firmware.model_source import compile_model
 from stages.firmware.stage import Firmware, FirmwareConfig
@@ -141,6 +142,19 @@ def test_a_softmax_with_another_output_scale_is_refused() -> None:
         compile_model(replace(graph, tensors=tuple(tensors)))
 
 
+@pytest.mark.parametrize(("power", "is_refused"), [(-27, False), (-28, True)])
+def test_a_softmax_with_too_small_an_input_scale_is_refused(power: int, is_refused: bool) -> None:
+    builder = Int8Builder(0)
+    x = builder.input(1, 1, 4)
+    builder.set_grid(x, 2.0**power, 0)
+    graph = builder.graph(builder.softmax(x))
+    if is_refused:
+        with pytest.raises(StageError, match="SOFTMAX .* has input scale 3.72529e-09, too small for its kernel"):
+            compile_model(graph)
+    else:
+        assert compile_model(graph).calls[0].kernel == "softmax"
+
+
 def test_an_image_too_wide_for_a_window_is_refused() -> None:
     builder = Int8Builder(0)
     graph = builder.graph(builder.conv(builder.input(1, 2**16, 1), 4, (1, 3), ConvOptions()))
@@ -193,6 +207,21 @@ def test_a_compile_error_shows_the_compilers_words(built: Firmware, tmp_path: Pa
 def test_a_model_name_that_would_break_the_protocol_is_refused() -> None:
     with pytest.raises(ValidationError, match="model_name"):
         FirmwareConfig(model_name='kws"]\n')
+
+
+@pytest.mark.parametrize(
+    ("field", "least", "most"), [("run_every_hops", 1, 1000), ("smooth_runs", 1, 64), ("threshold", 0.001, 1)]
+)
+def test_stream_settings_beyond_their_limits_are_refused(field: str, least: float, most: float) -> None:
+    assert [getattr(StreamConfig(**{field: value}), field) for value in (least, most)] == [least, most]
+    for value in (0, most + 1):
+        with pytest.raises(ValidationError, match=field):
+            StreamConfig(**{field: value})
+
+
+def test_the_smallest_number_is_one_that_c_can_read() -> None:
+    text = c_array("int32_t", "ends", np.array([-(2**31), 2**31 - 1]), "both")
+    assert "    INT32_MIN, 2147483647,\n" in text
 
 
 def test_names_from_a_file_cannot_leave_their_comment() -> None:

@@ -54,6 +54,52 @@ def test_sparse_filters_hold_every_weight_of_the_bank_once() -> None:
         assert first + len(weights) <= front_end.bins
 
 
+def test_a_filter_between_two_bins_is_empty() -> None:
+    task = make_task(mel_bins=300)  # up to 9 Hz apart, below the 15.6 Hz of a bin
+    filters = design_front_end("mfcc", StreamConfig(), task.record, task.graph).filters
+    empty = [first for first, weights in filters if len(weights) == 0]
+    assert empty == [0] * 21
+
+
+def test_tables_and_buffers_have_their_sizes() -> None:
+    task = make_task()
+    mfcc, stream = (design_front_end(kind, StreamConfig(), task.record, task.graph) for kind in ("mfcc", "kws_stream"))
+    weights = sum(len(own) for _, own in mfcc.filters)
+    assert (mfcc.first_bin, mfcc.bins) == (2, 254)  # 31 Hz to 3,984 Hz
+    # Window, complex roots, filters, DCT, offsets; 16 bits for each index and for two numbers of each filter.
+    assert mfcc.constant_bytes == 4 * (640 + 2 * 768 + weights + 400 + 10) + 2 * 320 + 4 * 40
+    assert mfcc.fast_bytes == 4 * (1024 + 254 + 40)
+    assert stream.fast_bytes == mfcc.fast_bytes + 49 * 10 + (3 + 4) * 4  # features, scores and their sums
+    assert (mfcc.bulk_bytes, stream.bulk_bytes) == (2 * 16_000, 2 * 16_640)
+
+
+def test_tables_hold_the_definition() -> None:
+    task = make_task()
+    front_end = design_front_end("mfcc", StreamConfig(), task.record, task.graph)
+    np.testing.assert_allclose(front_end.window[[0, 160, 320]] * 32_768, [0, 0.5, 1], atol=1e-12)
+    np.testing.assert_allclose(front_end.roots[[0, 256, 512]], [1, -1j, -1], atol=1e-12)
+    assert front_end.reversed_indices[:5].tolist() == [0, 256, 128, 384, 64]
+    # Scale 0.0625 and zero point 5; the first coefficient has mean -30 and standard deviation 20.
+    assert front_end.offset[0] == pytest.approx(5 + 30 / (20 * 0.0625))
+    assert front_end.dct[0, 0] == pytest.approx(40**-0.5 / (20 * 0.0625))
+    assert "#define FRONT_END_FFT_LOG2 10\n" in front_end_header(front_end)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"fft_size": 4096},
+        {"window_samples": 1024},
+        {"hop_samples": 640},
+        {"fft_size": 8, "window_samples": 8, "hop_samples": 1},
+    ],
+)
+def test_settings_at_the_limits_are_taken(changes: dict[str, int]) -> None:
+    task = make_task(**changes)
+    front_end = design_front_end("mfcc", StreamConfig(), task.record, task.graph)
+    assert front_end.clip_samples == task.clip_samples
+
+
 def test_clip_is_one_second_for_49_frames() -> None:
     task = make_task()
     assert (
@@ -95,6 +141,9 @@ def without(record: dict, key: str) -> dict:
         ({"fft_size": 512}, "needed a power of two up to 4096, an even window within it"),
         ({"window_samples": 641}, "an even window"),
         ({"hop_samples": 700}, "a hop within the window"),
+        ({"hop_samples": 0}, "a hop within the window"),
+        ({"fft_size": 8192}, "a power of two up to 4096"),
+        ({"fft_size": 4, "window_samples": 4, "hop_samples": 4}, "needed a power of two"),
         ({"coefficients": 13}, r"the network's input is \(1, 49, 10, 1\), needed \(1, frames, 13, 1\)"),
     ],
 )

@@ -46,7 +46,7 @@ def chains(model: CompiledModel) -> list[tuple[int, ...]]:
 
 
 @pytest.mark.parametrize("weights", KERNELS)
-def test_a_block_runs_in_turns_and_its_arena_shrinks(weights: Weights | None) -> None:
+def test_a_fused_block_has_a_smaller_arena(weights: Weights | None) -> None:
     graph = inverted()
     plain = compile_model(graph, weights=weights, runtime="overlap", chains=())
     model = compile_model(graph, weights=weights, runtime="overlap")

@@ -34,7 +34,7 @@ def test_every_layer_of_fifty_random_networks_has_the_bits_of_tflm(tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_layers_that_run_in_turns_have_the_bits_of_tflm(tmp_path: Path) -> None:
+def test_fused_layers_have_the_bits_of_tflm(tmp_path: Path) -> None:
     """Networks of layers that can, with chains wherever there can be one."""
     found = Agreement()
     networks = [(f"seed {seed}", random_column(seed), KERNELS[seed % 3]) for seed in range(COLUMNS)]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from pipeline.errors import StageError
-from stages.measure.accuracy import Difference, TestInputs, choose_inputs, compared
+from stages.measure.accuracy import NOT_MEASURED, Difference, TestInputs, choose_inputs, compared, quantised
 
 LABELS = np.array([0, 1, 2, 1])
 CHOSEN = TestInputs(np.array([3, 5, 7, 9]), np.zeros((4, 1, 1, 1), np.int8), LABELS)
@@ -43,6 +44,36 @@ def test_inputs_are_spread_over_the_test_split(count: int, indices: list[int], f
     # The network's input has scale 0.05 and zero point -3.
     np.testing.assert_array_equal(chosen.inputs, np.clip(np.round(x / np.float32(0.05)) - 3, -128, 127))
     assert chosen.labels.tolist() == np.load(flashed.features / "test_y.npy")[indices].tolist()
+
+
+@pytest.mark.parametrize(("inputs", "labels"), [(0, 0), (2, 3), (3, 2)])
+def test_a_test_split_without_inputs_or_with_other_labels_is_refused(
+    inputs: int, labels: int, flashed, tmp_path: Path
+) -> None:
+    np.save(tmp_path / "test_x.npy", np.zeros((inputs, 6, 6, 1), np.float32))
+    np.save(tmp_path / "test_y.npy", np.zeros(labels, np.int64))
+    with pytest.raises(StageError, match=rf"test split has \({inputs}, 6, 6, 1\), needed"):
+        choose_inputs(tmp_path, flashed.graph, 1)
+
+
+def test_a_test_split_of_one_input_will_do(flashed, tmp_path: Path) -> None:
+    np.save(tmp_path / "test_x.npy", np.zeros((1, 6, 6, 1), np.float32))
+    np.save(tmp_path / "test_y.npy", np.array([2]))
+    assert choose_inputs(tmp_path, flashed.graph, 5).labels.tolist() == [2]
+
+
+def test_inputs_that_are_quantised_already_stay_as_they_are(flashed) -> None:
+    features = np.arange(-36, 36, dtype=np.int8).reshape(2, 36)
+    np.testing.assert_array_equal(quantised(features, flashed.graph), features.reshape(2, 6, 6, 1))
+    beyond = quantised(np.array([[-100.0, 100.0] * 18], np.float32), flashed.graph)
+    assert sorted(set(beyond.flat)) == [-128, 127]
+
+
+def test_what_was_not_measured_is_empty() -> None:
+    assert asdict(NOT_MEASURED) == {
+        **{"n": 0, "accuracy_device": None, "accuracy_host": None, "agreement": None},
+        **{"outputs_equal": 0, "differences": ()},
+    }
 
 
 def test_features_of_another_network_are_refused(flashed, tmp_path: Path) -> None:

@@ -117,7 +117,19 @@ def test_the_instrument_of_bench_yaml_measures_the_board(kind: str, power_w: flo
     assert abs(record["energy_mj"] - power_w * LATENCY_S * 1e3) <= record["uncertainty_mj"]
     assert record["idle_mw"] == pytest.approx(IDLE_W * 1e3, rel=1e-2)
     assert window_energies_mj(result, "simulated", 4) == [None] * 4
-    assert len(window_energies_mj(result, "measured", 4)) == 4
+    assert result.seen is not None
+    report, parts = result.seen.report, result.seen.report.uncertainty
+    assert report.idle is not None
+    assert window_energies_mj(result, "measured", 4) == [energy_j * 1e3 for energy_j in report.energies_j]
+    spread = {"spread": parts.spread_j, "noise": parts.noise_j, "sampling": parts.sampling_j}
+    spread |= {"time_base": parts.time_base_j, "range": parts.range_j}
+    for name, value_j in spread.items():
+        assert record[f"uncertainty_{name}_mj"] == value_j * 1e3
+    assert record["above_idle_mj"] == pytest.approx(record["energy_mj"] - record["idle_mw"] * LATENCY_S, rel=1e-3)
+    assert record["window_ms"] == pytest.approx(LATENCY_S * 1e3, rel=1e-3)
+    assert record["idle_mw_2sigma"] == report.idle.two_sigma_w * 1e3
+    assert record["sample_interval_us"] == result.seen.windows[0][0].dt_s * 1e6
+    assert (record["reason"], record["inferences_per_window"]) == ("", result.seen.inferences)
 
 
 def test_an_instrument_that_sees_one_edge_takes_the_duration_from_the_device(tmp_path: Path) -> None:
@@ -128,7 +140,10 @@ def test_an_instrument_that_sees_one_edge_takes_the_duration_from_the_device(tmp
 
 def test_without_an_instrument_there_is_no_energy_and_a_reason(tmp_path: Path) -> None:
     with board_with("n6705", tmp_path) as device:
-        (tmp_path / "bench.yaml").unlink()
+        bench = tmp_path / "bench.yaml"
+        bench.write_text(bench.read_text().replace(SERIAL, "066AFF03"))
+        assert measure(device, tmp_path).reason == f"bench.yaml ties no instrument to probe {SERIAL}"
+        bench.unlink()
         result = measure(device, tmp_path)
         assert (result.source, result.seen) == ("", None)
         assert energy_record(result) == {
@@ -138,6 +153,11 @@ def test_without_an_instrument_there_is_no_energy_and_a_reason(tmp_path: Path) -
         assert window_energies_mj(result, "measured", 3) == [None] * 3
         with pytest.raises(StageError, match="no energy, though measure.energy is required: bench.yaml ties no"):
             measure(device, tmp_path, "required")
+
+
+def test_energy_that_is_not_wanted_is_not_looked_for(tmp_path: Path) -> None:
+    with board_with("n6705", tmp_path) as device:
+        assert measure(device, tmp_path, "off") == EnergyResult("", None, "measure.energy is off")
 
 
 def test_an_image_for_performance_is_told_from_one_for_energy(tmp_path: Path) -> None:

@@ -11,10 +11,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 
 from boards import load_board
 from hil.fakes.fake_device import FakeDevice, FakeNetwork
 from hil.link.device_link import DeviceLink
+from hil.virtual.profiler import CacheShape
 from hil.virtual.program import Program, Symbol
 from pipeline.errors import HardwareAbsent, StageError
 from pipeline.stage import Target, read_json, write_json
@@ -196,6 +198,18 @@ def test_hardware_samples_are_latencies_by_the_devices_clock(fake_board: OpenLin
     assert (progress.total, progress.done) == (6, 6)
 
 
+@pytest.mark.parametrize(("warmup", "infers"), [(0, []), (1, ["infer 1 1"]), (3, ["infer 1 3"])])
+def test_in_energy_mode_cycles_come_from_the_marks_between_the_ops(warmup: int, infers: list[str]) -> None:
+    network = FakeNetwork(infer=lambda data: data[:3], layer_ticks=(216_000, 432_000), energy_mode=True)
+    with FakeDevice(network, through="pty") as device, DeviceLink.open(device.url) as link:
+        link.sync()
+        board = OpenLink(link, "hardware", "fake")
+        seen = measure_device(board, FAKE_GOLDEN, 2, "0123456789abcdef", 2, warmup, Counter())
+    assert [(s.instructions, s.cycles, s.latency_ms) for s in seen.samples] == [(None, 648_000, 3.0)] * 2
+    timed = device.commands[: device.commands.index("layers")]
+    assert [command for command in timed if command.startswith("infer")] == infers
+
+
 def test_board_that_runs_another_image_is_refused(fake_board: OpenLink) -> None:
     with pytest.raises(StageError, match="fake: runs build 0123456789abcdef, needed ffff; force the flash step"):
         measure_device(fake_board, FAKE_GOLDEN, 2, "ffff", 1, 0, Counter())
@@ -215,6 +229,41 @@ def test_unreadable_golden_values_name_the_step_to_run(tmp_path: Path) -> None:
     (tmp_path / "golden.npz").write_bytes(b"not a zip")
     with pytest.raises(StageError, match="golden.npz: no readable golden values.*run the export step again"):
         read_golden(tmp_path / "golden.npz")
+
+
+@pytest.mark.parametrize(("inputs", "outputs"), [(0, 0), (2, 1)])
+def test_golden_inputs_without_outputs_are_refused(inputs: int, outputs: int, tmp_path: Path) -> None:
+    np.savez(tmp_path / "golden.npz", inputs=np.zeros((inputs, 2)), outputs=np.zeros((outputs, 3)))
+    with pytest.raises(StageError, match=f"found {inputs} inputs and {outputs} outputs, needed as many of each"):
+        read_golden(tmp_path / "golden.npz")
+
+
+@pytest.mark.parametrize(
+    ("field", "least", "most"),
+    [
+        *(("runs", 1, None), ("warmup", 0, None), ("accuracy_inputs", 0, None)),
+        *(("stream_words", 0, 1000), ("baud", 9600, None)),
+    ],
+)
+def test_settings_beyond_their_limits_are_refused(field: str, least: int, most: int | None) -> None:
+    assert getattr(MeasureConfig(**{field: least}), field) == least
+    for value in [least - 1] + ([] if most is None else [most + 1]):
+        with pytest.raises(ValidationError, match=field):
+            MeasureConfig(**{field: value})
+    assert most is None or getattr(MeasureConfig(**{field: most}), field) == most
+
+
+def test_defaults_are_those_of_the_paper_and_what_touches_hardware_says_so() -> None:
+    config = MeasureConfig()
+    assert (config.runs, config.warmup, config.accuracy_inputs, config.stream_words) == (30, 3, 0, 20)
+    assert run.touches_hardware
+
+
+def test_the_boards_caches_are_those_of_the_model() -> None:
+    model = memory_model(load_board(BOARD), Program((), {}, {}))
+    assert (model.instruction_cache, model.data_cache) == (CacheShape(16384, 2, 32), CacheShape(16384, 4, 32))
+    assert (model.flash_fill_cycles, model.ram_fill_cycles, model.write_back_cycles) == (16, 13, 6)
+    assert [(part.address, part.size_bytes) for part in model.ranges] == [(0, 4 << 20), (0x20000000, 4 << 20)]
 
 
 def test_bulk_section_stands_for_cached_ram_and_the_rest_for_dtcm() -> None:

@@ -212,9 +212,19 @@ def test_layers_that_the_fast_kernels_do_not_know_take_the_portable_ones() -> No
         ((3, 3), ConvOptions(stride=(3, 1)), "depthwise_conv_2d"),
         ((3, 3), ConvOptions(dilation=(1, 2)), "depthwise_conv_2d"),
         ((9, 1), ConvOptions(), "depthwise_conv_2d"),
+        ((8, 2), ConvOptions(), "depthwise_conv_2d"),
+        ((8, 8), ConvOptions(stride=(2, 2)), "fast_depthwise"),
+        ((5, 13), ConvOptions(stride=(2, 2)), "depthwise_conv_2d"),
     ):
         builder = Int8Builder(2)
         assert _kernels(builder.graph(builder.depthwise(builder.input(9, 9, 4), window, options))) == [kernel]
+
+
+@pytest.mark.parametrize(("width", "kernel"), [(1, "fast_depthwise"), (2, "depthwise_conv_2d")])
+def test_lines_longer_than_16_bits_count_are_left_to_the_portable_kernel(width: int, kernel: str) -> None:
+    builder = Int8Builder(2)
+    x = builder.depthwise(builder.input(2, 2**16 - 1, 1), (2, width), ConvOptions())
+    assert _kernels(builder.graph(x)) == [kernel]
 
 
 def test_sums_that_might_leave_31_bits_are_left_to_the_portable_kernel() -> None:
@@ -228,6 +238,32 @@ def test_sums_that_might_leave_31_bits_are_left_to_the_portable_kernel() -> None
 
     assert _kernels(with_bias(2**29)) == ["fast_conv_2d"]
     assert _kernels(with_bias(2**30)) == ["conv_2d"]
+
+
+def _scale(graph: Graph, tensor: int) -> float:
+    quantisation = graph.tensors[tensor].quantisation
+    assert quantisation is not None
+    return quantisation.scale[0]
+
+
+@pytest.mark.parametrize(("shift", "is_fast"), [(7, True), (8, False), (-22, True), (-23, False)])
+def test_shifts_that_would_not_be_exact_are_left_to_the_portable_kernel(shift: int, is_fast: bool) -> None:
+    builder = Int8Builder(1)
+    x = builder.input(9, 9, 4)
+    y = builder.conv(x, 8, (3, 3), ConvOptions(), per_channel=False)
+    step = _scale(builder.graph(y), x) * _scale(builder.graph(y), builder.ops[0].inputs[1])
+    builder.set_grid(y, step / 0.75 / 2.0**shift, 0)
+    assert _kernels(builder.graph(y)) == ["fast_conv_2d" if is_fast else "conv_2d"]
+
+
+@pytest.mark.parametrize(("shift", "is_fast"), [(0, False), (-1, True), (-22, True), (-23, False)])
+def test_sums_that_do_not_shift_to_the_right_are_left_to_the_portable_kernel(shift: int, is_fast: bool) -> None:
+    builder = Int8Builder(1)
+    x, y = builder.input(4, 4, 4), builder.constant(1, 4, 4, 4)
+    total = builder.elementwise("ADD", x, y, ActivationOptions())
+    largest = max(_scale(builder.graph(total), tensor) for tensor in (x, y))
+    builder.set_grid(total, 2 * largest / 2**20 / 0.75 / 2.0**shift, 0)
+    assert _kernels(builder.graph(total)) == ["fast_add" if is_fast else "add"]
 
 
 def test_layers_of_one_shape_share_their_assembly() -> None:

@@ -11,12 +11,15 @@ import pytest
 from boards import Board, load_board
 from pipeline.errors import StageError
 from pipeline.stage import read_json
-from stages.firmware.memory.regions import VARIABLE_BYTES, place
+from stages.firmware.config import StreamConfig
+from stages.firmware.front_end import FrontEnd, design_front_end
+from stages.firmware.memory.regions import VARIABLE_BYTES, place, weight_passes
 from stages.firmware.model_source import CompiledModel, compile_model, model_source
 from stages.firmware.stage import FirmwareConfig
 from stages.firmware.stage import run as firmware
-from stages.graph.graph import ActivationOptions, ConvOptions, Graph
+from stages.graph.graph import ActivationOptions, ConvOptions, Graph, PoolOptions
 from stages.graph.tflite.writer import write_tflite
+from tests.stages.firmware.front_ends import make_task
 from tests.stages.firmware.host_models import build_host_models, tflm_outputs
 from tests.stages.graph.int8_graphs import Int8Builder, random_inputs, residual_network
 
@@ -36,8 +39,12 @@ def compiled(graph: Graph, runtime: str = "classic") -> CompiledModel:
 
 
 def with_dtcm(board: Board, size: int) -> Board:
-    memories = {**board.memories, "dtcm": board.memories["dtcm"].model_copy(update={"size": size})}
-    return board.model_copy(update={"memories": memories})
+    return with_sizes(board, dtcm=size)
+
+
+def with_sizes(board: Board, **sizes: int) -> Board:
+    changed = {name: board.memories[name].model_copy(update={"size": size}) for name, size in sizes.items()}
+    return board.model_copy(update={"memories": {**board.memories, **changed}})
 
 
 def test_an_arena_with_room_to_spare_goes_to_dtcm_with_the_weights() -> None:
@@ -87,6 +94,108 @@ def test_nothing_is_lost_and_nothing_overlaps_in_two_parts() -> None:
             assert all(o + model.graph.tensors[t].nbytes <= size for t, o in part.items())
 
 
+def test_an_arena_goes_wherever_it_fits_to_the_last_byte() -> None:
+    model = compiled(wide_network(), "overlap")
+    arena, scratch, beside = model.layout.arena_bytes, model.scratch_bytes, model.input.nbytes
+    least = 8 * 1024 + scratch  # stack and variables
+
+    def region(dtcm: int, sram: int) -> tuple[str, str, bool]:
+        found = place(model, with_sizes(BOARD, dtcm=dtcm, sram=sram), copy_weights=False)
+        return found.macro, found.scratch_macro, found.spill is not None
+
+    assert region(least + arena, beside) == ("PLACE_FAST", "", False)
+    assert region(least + arena - 1, beside + arena) == ("PLACE_FAST", "", True)
+    assert region(least, beside + arena) == ("PLACE_BULK", "PLACE_FAST", False)
+    assert region(least - 1, beside + arena + scratch) == ("PLACE_BULK", "", False)
+    what = rf"arena of {arena} B, scratch of {scratch} B and input of {beside} B"
+    for dtcm, sram in (
+        (least + arena, beside - 1),
+        (least, beside + arena - 1),
+        (least - 1, beside + arena + scratch - 1),
+    ):
+        with pytest.raises(StageError, match=rf"{what}.* need \d+ B, sram of nucleo_h743zi2 has {sram} B \(1 B over\)"):
+            region(dtcm, sram)
+
+
+def test_an_arena_in_two_parts_is_refused_with_what_lies_in_dtcm() -> None:
+    model = compiled(wide_network())  # 28,800 B fit, 144,000 B do not
+    dtcm = 8 * 1024 + model.scratch_bytes + 28_800
+    sram = 144_000 + model.input.nbytes
+    assert place(model, with_sizes(BOARD, dtcm=dtcm, sram=sram)).spill is not None
+    needed = rf"input of 28800 B, 28800 B of them in dtcm, need {sram} B, sram .* has {sram - 1} B \(1 B over\)"
+    with pytest.raises(StageError, match=needed):
+        place(model, with_sizes(BOARD, dtcm=dtcm, sram=sram - 1))
+
+
+def test_a_front_end_takes_its_share_of_every_memory() -> None:
+    model, front_end = compiled(residual_network(0)), make_front_end()
+    dtcm = 8 * 1024 + model.scratch_bytes + front_end.fast_bytes + model.layout.arena_bytes
+    sram = front_end.bulk_bytes + model.input.nbytes
+    flash = model.constant_bytes + front_end.constant_bytes + model.most_code_bytes + 24 * 1024
+    board = with_sizes(BOARD, dtcm=dtcm, sram=sram, flash=flash)
+    assert place(model, board, front_end).region == "dtcm"
+    assert place(model, with_sizes(board, dtcm=dtcm - 1, sram=2 * sram), front_end).spill is not None
+    with pytest.raises(StageError, match=rf"input of {sram} B,.* need {sram} B, .* \(1 B over\)"):
+        place(model, with_sizes(board, sram=sram - 1), front_end)
+    with pytest.raises(StageError, match=rf"and code need {flash} B, flash .* \(1 B over\)"):
+        place(model, with_sizes(board, flash=flash - 1), front_end)
+
+
+def make_front_end() -> FrontEnd:
+    task = make_task()
+    return design_front_end("mfcc", StreamConfig(), task.record, task.graph)
+
+
+def test_tensors_that_spare_most_line_fills_go_to_dtcm() -> None:
+    builder = Int8Builder(0)
+    x = builder.input(16, 16, 4)  # 1,024 B each; read twice, written by none of the ops
+    twice = builder.conv(x, 4, (1, 1), ConvOptions())
+    once = builder.conv(x, 4, (1, 1), ConvOptions())
+    total = builder.elementwise("ADD", twice, builder.depthwise(twice, (3, 3), ConvOptions()), ActivationOptions())
+    logits = builder.fully_connected(builder.flatten(once), 4, ActivationOptions())
+    pooled = builder.pool("MAX_POOL_2D", total, PoolOptions((16, 16), (16, 16)))
+    last = builder.elementwise("ADD", pooled, builder.reshape(logits, (1, 1, 1, 4)), ActivationOptions())
+    model = compiled(builder.graph(last))
+    room = with_dtcm(BOARD, VARIABLE_BYTES + model.scratch_bytes + 1024 + 16)
+    spill = place(model, room).spill
+    assert spill is not None
+    assert twice in spill.first
+    assert {x, once} <= set(spill.second)
+
+
+def test_weights_that_outgrow_the_cache_are_fetched_again_for_every_pass() -> None:
+    builder = Int8Builder(0)
+    x = builder.conv(builder.input(8, 6, 32), 96, (3, 3), ConvOptions())  # 8 rows
+    x = builder.conv(x, 64, (1, 1), ConvOptions())  # 48 pixels of 96 channels as int16: 9,216 B in runs of 20
+    x = builder.fully_connected(builder.flatten(x), 10, ActivationOptions())
+    model = compiled(builder.graph(x))
+    sizes = [call.constant_bytes for call in model.calls]
+    assert [weight_passes(model, index, 0) for index in (0, 1, 3)] == [8, 3, 1]
+    assert [weight_passes(model, index, sizes[index]) for index in (0, 1, 3)] == [1, 1, 1]
+    assert [weight_passes(model, index, sizes[index] - 1) for index in (0, 1, 3)] == [8, 3, 1]
+
+
+def test_a_cache_that_activations_pass_through_holds_half_the_weights() -> None:
+    builder = Int8Builder(0)
+    x = builder.conv(builder.input(12, 40, 8), 40, (3, 3), ConvOptions())  # 19,200 B, 6 KB of weights for 12 rows
+    x = builder.pool("MAX_POOL_2D", x, PoolOptions((6, 40), (6, 40)))
+    model = compiled(builder.graph(builder.conv(x, 96, (2, 1), ConvOptions(stride=(2, 1)))))  # 9 KB for one row
+    first, last = model.calls[0].constant_bytes, model.calls[2].constant_bytes
+    assert first < last
+    board = BOARD.model_copy(update={"cache": with_data_cache(2 * first - 1)})
+    least = VARIABLE_BYTES + model.scratch_bytes
+    whole = place(model, with_dtcm(board, least + model.layout.arena_bytes + last))
+    assert (whole.spill, whole.ram_weights) == (None, {2})  # both are fetched once: the larger one first
+    parted = place(model, with_dtcm(board, least + model.input.nbytes + last))
+    assert parted.spill is not None
+    assert parted.spill.first_bytes == model.input.nbytes
+    assert parted.ram_weights == {0}  # now fetched for every row
+
+
+def with_data_cache(size: int) -> object:
+    return BOARD.cache.model_copy(update={"data": BOARD.cache.data.model_copy(update={"size": size})})
+
+
 def test_weights_that_are_read_most_often_come_first() -> None:
     builder = Int8Builder(0)
     x = builder.conv(builder.input(8, 8, 32), 96, (3, 3), ConvOptions())  # 55 KB as int16, once for each of 8 rows
@@ -94,6 +203,10 @@ def test_weights_that_are_read_most_often_come_first() -> None:
     model = compiled(builder.graph(x))
     room = model.scratch_bytes + model.layout.arena_bytes + max(call.constant_bytes for call in model.calls)
     assert place(model, with_dtcm(BOARD, VARIABLE_BYTES + room)).ram_weights == {0}
+    beside = VARIABLE_BYTES + model.scratch_bytes + model.layout.arena_bytes
+    sizes = [model.calls[index].constant_bytes for index in (0, 2)]
+    for room, chosen in ((sizes[0] - 1, set()), (sizes[0], {0}), (sum(sizes) - 1, {0}), (sum(sizes), {0, 2})):
+        assert place(model, with_dtcm(BOARD, beside + room)).ram_weights == chosen
 
 
 def test_a_network_too_large_for_both_is_refused_with_the_bytes_over() -> None:

@@ -162,6 +162,19 @@ def test_the_same_scene_is_spoken_every_time() -> None:
         assert slot * SLOT_S <= word.start_s < word.end_s < (slot + 1) * SLOT_S
 
 
+def test_the_scene_is_the_one_that_figures_were_measured_with() -> None:
+    scene = speak_scene(CLASSES, 10, 1)
+    assert [word.word for word in scene.spoken] == [3, 0, 0, 3, None, 2, 3, 1, 1, None]
+    assert scene.samples[:8].tolist() == [14, -48, -44, -10, 8, 5, -59, -38]  # noise, before anybody speaks
+    assert [word.start_s for word in scene.spoken[:3]] == pytest.approx([0.47, 3.38, 7.29], abs=0.05)
+    assert scene.samples.dtype == np.dtype("<i2")
+    assert 10_000 < np.abs(scene.samples.astype(int)).max() < 32_768
+
+
+def test_the_trial_clip_is_the_one_that_figures_were_measured_with() -> None:
+    np.testing.assert_allclose(trial_clip(16000, 16000)[[0, 1, 2, 1000, 8000]], [-1304, -192, 3640, 332, -63], atol=1)
+
+
 def test_classes_that_nobody_can_say_are_refused() -> None:
     with pytest.raises(StageError, match="speaks none of the classes cat, dog; set measure.stream_words=0"):
         speak_scene(("cat", "dog"), 2)
