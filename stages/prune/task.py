@@ -17,7 +17,7 @@ from stages.training.augmentation import augmented
 from stages.training.determinism import derived_seed, seeded
 from stages.training.evaluation import accuracy, predictions
 from stages.training.examples import Examples, Split
-from stages.training.layout import laid_out, memory_format_of
+from stages.training.layout import laid_out, memory_format_of, with_unit_strides
 from stages.training.loop import Recipe
 
 EVALUATION_BATCH = 500
@@ -50,7 +50,7 @@ class Task:
         )
 
     def build(self, widths: tuple[int, ...] | None = None) -> nn.Module:
-        return build(self.network, widths).to(memory_format=self.memory_format)
+        return with_unit_strides(build(self.network, widths)).to(memory_format=self.memory_format)
 
     @cached_property
     def memory_format(self) -> torch.memory_format:

@@ -21,7 +21,7 @@ from torch.fx.passes.shape_prop import ShapeProp
 from pipeline.errors import StageError
 from stages.graph.from_torch.builder import TracedLayer
 from stages.graph.from_torch.layers import HANDLERS
-from stages.graph.from_torch.walk import Walk
+from stages.graph.from_torch.walk import Walk, layer_type
 from stages.graph.graph import Graph
 
 
@@ -47,7 +47,7 @@ def trace(net: nn.Module, input_shape_hwc: tuple[int, int, int], *, softmax: boo
     x = torch.linspace(-1, 1, channels * height * width, dtype=dtype).reshape(1, channels, height, width)
     try:
         # In eval mode: a functional dropout keeps what it is now, and the shape pass leaves the statistics alone.
-        module = fx.symbolic_trace(net.eval())
+        module = fx.GraphModule(net, _Tracer().trace(net.eval()))
         with torch.no_grad():
             expected, traced = net(x.clone()), _Shapes(module).propagate(x.clone())
     except Exception as error:
@@ -68,6 +68,13 @@ def trace(net: nn.Module, input_shape_hwc: tuple[int, int, int], *, softmax: boo
     for node in module.graph.nodes:
         walk.visit(node)
     return TorchTrace(walk.finished(softmax), tuple(walk.build.layers), module)
+
+
+class _Tracer(fx.Tracer):
+    """Takes a layer of a user's own class for the torch layer that it computes like."""
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        return super().is_leaf_module(m, module_qualified_name) or layer_type(m) is not None
 
 
 class _Shapes(ShapeProp):

@@ -19,6 +19,7 @@ from stages.graph.from_torch.builder import GraphBuilder
 from stages.graph.graph import Graph, NoOptions, Options, SoftmaxOptions
 from stages.graph.padding import NO_PADS, Pads
 
+_COMPUTE = ("forward", "_conv_forward")  # methods that make a layer what it is
 _VIEWS = (torch.flatten, torch.reshape, "flatten", "view", "reshape")
 SUPPORTED = "convolution, batch norm, ReLU, ReLU6, Hardswish, Sigmoid, SiLU, pooling, add, mul, cat, flatten or linear"
 
@@ -59,7 +60,7 @@ class Walk:
                 found = f"a {kind}" if len(self.outputs) == 1 else f"{len(self.outputs)} tensors"
                 raise StageError(f"the network returns {found}, needed one tensor; return only the logits")
         elif "tensor_meta" in node.meta:  # else it is a number, such as a size; whoever reads it will look at it
-            key = type(self.modules[str(node.target)]) if node.op == "call_module" else node.target
+            key = layer_type(self.modules[str(node.target)]) if node.op == "call_module" else node.target
             if node.op == "get_attr" or key not in self.handlers:
                 raise self.unsupported(node)
             self._refuse_overwritten(node)
@@ -187,3 +188,12 @@ def pair(value: Any) -> tuple[int, int]:
 
 def array(tensor: Tensor) -> np.ndarray:
     return tensor.detach().cpu().double().numpy()
+
+
+def layer_type(module: nn.Module) -> type[nn.Module] | None:
+    """The class of torch.nn whose forward a module has: its own, or the one that it inherits unchanged."""
+    inherited = next((each for each in type(module).__mro__ if each.__module__.startswith("torch.nn.modules")), None)
+    if inherited in (None, nn.Module, nn.Sequential, nn.ModuleList, nn.ModuleDict):
+        return None
+    is_same = all(getattr(type(module), name, None) is getattr(inherited, name, None) for name in _COMPUTE)
+    return inherited if is_same or getattr(module, "computes_like_its_base", False) else None
