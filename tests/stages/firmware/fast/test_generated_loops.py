@@ -17,7 +17,7 @@ from stages.firmware.assembly.depthwise import DepthwiseShape, depthwise_functio
 from stages.firmware.assembly.dot import DotShape
 from stages.firmware.assembly.dot_loop import dot_loop_function
 from stages.firmware.assembly.elementwise import add_function, interleave_function, widen_function
-from stages.firmware.assembly.instructions import add, load, multiply
+from stages.firmware.assembly.instructions import add, load, move, multiply
 from stages.firmware.assembly.schedule import fitted, loop_cycles
 
 # Cycles of a round by the model, and the multiply-accumulates (or elements) of a round.
@@ -95,6 +95,12 @@ def test_the_fitted_order_reads_every_value_before_its_register_is_used_again() 
     assert registers["r2"] == 50 + sum(x * w for x, w in zip(memory["r0"], memory["r1"], strict=True))
     assert fit.cycles == loop_cycles(fit.code)
     assert fit.cycles <= 14  # twelve loads, one a cycle as they come from two bases, and the end of the chain
+
+
+def test_an_instruction_left_alone_at_the_end_takes_its_cycle() -> None:
+    code = [move("r1", "r2"), move("r3", "r4"), move("r5", "r6")]
+    assert loop_cycles(code) == 2  # nine take five cycles, six take three
+    assert loop_cycles(code[:2]) == 1
 
 
 def test_code_that_needs_more_registers_than_there_are_is_given_up() -> None:
