@@ -178,7 +178,7 @@ def _layers(network: Network, built: Build) -> Iterator[str]:
     graph = simplify(network.graph)
     total = sum(op.cycles_zero_wait for op in built.profile)
     for kernel, seen in zip(built.footprint["ops"], built.profile, strict=True):
-        ops = [graph.ops[number] for number in kernel["ops"]]  # several, where they run in turns
+        ops = [graph.ops[number] for number in kernel["ops"]]  # several, where they are fused
         macs = sum(op_macs(graph, op) for op in ops)
         ratio = f"{seen.instructions / macs:6.3f} {seen.cycles_zero_wait / macs:6.3f}" if macs else f"{'-':>6} {'-':>6}"
         shape = "x".join(map(str, graph.tensors[ops[-1].outputs[0]].shape[1:]))

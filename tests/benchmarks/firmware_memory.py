@@ -1,11 +1,11 @@
 """What the firmware's arena takes with and without overlap, and what an inference spends outside of its kernels.
 
-python -m tests.benchmarks.firmware_memory [--csv FILE] [--no-twin] [MODEL.tflite ...]
+    python -m tests.benchmarks.firmware_memory [--csv FILE] [--no-twin] [MODEL.tflite ...]
 
 Without files: a dense MobileNet-v1 0.25 at 96x96 with drawn weights. Arena: bytes of the classic layout and its lower
-bound, of the layout with overlap alone, of the one in which layers also run in turns and its lower bound, and what that
+bound, of the layout with overlap alone, of the one with row-wise fusion too and its lower bound, and what that
 saves. Twin (one inference in QEMU): instructions in all, those outside of kernels (the copy of the input, the calls
-between the layers, the turns of layers), the stack's bound and how deep it went.
+between the layers, the fused layers), the stack's bound and how deep it went.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ class Row:
     classic_bound: int
     overlap: int
     chains: int
-    turns: int  # layers run in turns, too
-    turns_bound: int
+    fused: int  # with row-wise fusion, too
+    fused_bound: int
     saved_percent: float
-    portable_turns: int
+    portable_fused: int
     scratch: int
     instructions: int | None = None
     outside_kernels: int | None = None
@@ -73,16 +73,16 @@ def mobilenet() -> Graph:
 def row(name: str, graph: Graph, *, on_twin: bool) -> Row:
     classic = compile_model(graph, weights="fast")
     overlap = compile_model(graph, weights="fast", runtime="overlap", chains=())
-    turns = compile_model(graph, weights="fast", runtime="overlap")
+    fused = compile_model(graph, weights="fast", runtime="overlap")
     portable = compile_model(graph, runtime="overlap")
     found = (
         *(name, classic.layout.arena_bytes, classic.layout.lower_bound_bytes),
-        *(overlap.layout.arena_bytes, sum(bool(call.parts) for call in turns.calls)),
-        *(turns.layout.arena_bytes, turns.layout.lower_bound_bytes),
-        100 * (1 - turns.layout.arena_bytes / classic.layout.lower_bound_bytes),
-        *(portable.layout.arena_bytes, turns.scratch_bytes),
+        *(overlap.layout.arena_bytes, sum(bool(call.parts) for call in fused.calls)),
+        *(fused.layout.arena_bytes, fused.layout.lower_bound_bytes),
+        100 * (1 - fused.layout.arena_bytes / classic.layout.lower_bound_bytes),
+        *(portable.layout.arena_bytes, fused.scratch_bytes),
     )
-    return Row(*found, *(_on_twin(graph, turns) if on_twin else ()))
+    return Row(*found, *(_on_twin(graph, fused) if on_twin else ()))
 
 
 def _on_twin(graph: Graph, model: CompiledModel) -> tuple[int, int, float, int, int]:

@@ -2,7 +2,7 @@
 
     python -m tests.benchmarks.random_networks --count 1000 [--first 0] [--chains]
 
-Each network is built with fast, small or portable kernels in turn; with --chains, layers run in turns and outputs lie
+Each network is built with fast, small or portable kernels in turn; with --chains, layers are fused and outputs lie
 over inputs wherever they can. Exit code 1 and the operators at fault if any bit of any layer differs.
 """
 
@@ -25,7 +25,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--first", type=int, default=0, help="seed of the first network")
-    parser.add_argument("--chains", action="store_true", help="layers run in turns, whether it pays or not")
+    parser.add_argument("--chains", action="store_true", help="fuse layers row-wise, whether it pays or not")
     given = parser.parse_args()
     found, start = Agreement(), time.monotonic()
     end = given.first + given.count
