@@ -21,9 +21,9 @@ from pipeline.stage import Target
 class RunOptions:
     """The options of `run`, `plan`, `why`, `measure` and `diff`."""
 
-    boards: Sequence[str] = ()
-    virtual: bool = False
-    settings: Sequence[str] = ()
+    boards: Sequence[str]
+    virtual: bool
+    settings: Sequence[str]
     start: str | None = None
     only: str | None = None
     force: Sequence[str] = ()

@@ -24,7 +24,7 @@ def said() -> Said:
 
 @pytest.fixture
 def cache(tmp_path: Path, said: Said) -> Cache:
-    return Cache(tmp_path / "cache", said.append)
+    return Cache(tmp_path / "elsewhere" / "cache", said.append)
 
 
 def published(cache: Cache, key: str = "k" * 64, text: str = "flour") -> Entry:
