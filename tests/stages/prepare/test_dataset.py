@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.benchmarks.prepare_speed import torchaudio_mfcc
+from tests.benchmarks.data.prepare_speed import torchaudio_mfcc
 
 from data import CLIP_SAMPLES, Corpus, builtin_images
 from data.sounds.corpus import NO_CLIP, Mixing, SplitAudio
