@@ -15,7 +15,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.benchmarks.data.prepare_speed import torchaudio_mfcc
 
 from data import CLIP_SAMPLES, Corpus, builtin_images
 from data.sounds.corpus import NO_CLIP, Mixing, SplitAudio
@@ -26,6 +25,7 @@ from stages.prepare.config import PrepareConfig
 from stages.prepare.dataset import allocated, write_features
 from stages.prepare.waveforms import write_augmentation
 from stages.prepare.workers import spread
+from tests.benchmarks.data.prepare_speed import torchaudio_mfcc
 
 SETTINGS = PrepareConfig().settings()
 CALM = Mixing(shift_samples=0, gain_db=(0.0, 0.0), noise_share=0.0, snr_db=(0.0, 0.0), silence_dbfs=(-20.0, -20.0))
