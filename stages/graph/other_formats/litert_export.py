@@ -43,6 +43,10 @@ class FloatCheck:
     def sentence(self) -> str:
         return f"litert differs by up to {self.max_abs_difference:.2g} of {self.largest_output:.3g}"
 
+    @property
+    def agrees(self) -> bool:
+        return self.max_abs_difference <= _TOLERANCE * max(self.largest_output, 1e-6)
+
 
 def check_float_graph(network: nn.Module, graph: Graph, inputs: np.ndarray, calibration: np.ndarray) -> FloatCheck:
     """Compare `graph` with litert-torch's conversion of `network` on inputs (N, H, W, C), before any softmax."""
@@ -58,7 +62,7 @@ def check_float_graph(network: nn.Module, graph: Graph, inputs: np.ndarray, cali
         n=len(inputs),
         ptq_agreement=float((in_int8.argmax(1) == theirs.argmax(1)).mean()),
     )
-    if not found.max_abs_difference <= _TOLERANCE * max(found.largest_output, 1e-6):
+    if not found.agrees:
         raise StageError(
             f"export: {found.sentence} from our float graph, needed {_TOLERANCE:g} of that or less; "
             "one of the two translates a layer wrongly"

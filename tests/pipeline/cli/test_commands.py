@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import inspect
 import json
 import shutil
 import sys
@@ -269,3 +270,9 @@ def test_diff_runs_until_the_device_holds_the_network(project: Path) -> None:
     assert same["image"] == "2 on kiln virtual"
     other = said(project, "diff", "bread", "--board", "kiln", "--virtual", "--inputs", "1", code=1)
     assert (other["asked"], other["image"]) == (["kiln", "virtual", 1], "3 on kiln virtual")
+
+
+@pytest.mark.parametrize("command", app.registered_commands, ids=lambda command: command.callback.__name__)
+def test_nothing_is_switched_on_that_was_not_asked_for(command) -> None:
+    defaults = {name: one.default for name, one in inspect.signature(command.callback).parameters.items()}
+    assert not [name for name, default in defaults.items() if default is True]

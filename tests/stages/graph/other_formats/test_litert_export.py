@@ -13,6 +13,7 @@ from torch import nn
 from pipeline.errors import StageError
 from stages.graph.from_torch.conversion import graph_from_torch
 from stages.graph.other_formats.litert_export import (
+    FloatCheck,
     check_float_graph,
     litert_model,
     quantised_after_training,
@@ -100,3 +101,12 @@ def test_without_its_packages_one_sentence_names_the_extra() -> None:
     expected = r"exporter 'litert' needs litert-torch, which is not installed; pip install 'tinyml-pipeline\[litert\]'"
     with pytest.raises(StageError, match=expected):
         check_float_graph(net, graph_from_torch(net, config.input_shape), inputs, inputs)
+
+
+@pytest.mark.parametrize(
+    ("difference", "largest", "agrees"),
+    [(0.005, 5.0, True), (0.0051, 5.0, False), (0.0, 0.0, True), (2e-9, 0.0, False)],
+)
+def test_a_thousandth_of_the_largest_output_is_agreement(difference: float, largest: float, agrees: bool) -> None:
+    found = FloatCheck(max_abs_difference=difference, largest_output=largest, n=1, ptq_agreement=1.0)
+    assert found.agrees is agrees
