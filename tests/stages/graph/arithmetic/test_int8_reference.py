@@ -12,7 +12,7 @@ import pytest
 
 from pipeline.errors import StageError
 from stages.graph.arithmetic import fixed_point as fp
-from stages.graph.arithmetic.int8_reference import run_graph
+from stages.graph.arithmetic.int8_reference import _exact_product, run_graph
 from stages.graph.graph import ActivationOptions, ConvOptions, Graph, Op, PoolOptions, Quantisation
 from stages.graph.judge.tflm import first_difference, run_tflm_keeping_all
 from stages.graph.tflite.reader import read_tflite
@@ -127,6 +127,13 @@ def test_sums_longer_than_float32_is_exact_for_have_the_bits_of_tflm() -> None:
     one_sided = random_inputs(graph, 8)
     one_sided[:8] = np.where(weights[0] >= 0, one_sided[:8] | 1, -127)  # products of one sign add up
     assert difference_from_tflm(graph, one_sided) is None
+
+
+def test_products_are_summed_to_the_last_bit_at_their_largest() -> None:
+    rows = np.full((1, 1501), 255, np.float32)
+    weights = np.full((2, 1501), 127, np.int8)
+    weights[1, ::2] = -128
+    assert _exact_product(rows, weights).tolist() == [[255 * 127 * 1501, 255 * (750 * 127 - 751 * 128)]]
 
 
 def test_fully_connected_multiplies_its_scales_in_double_precision_like_tflm() -> None:
