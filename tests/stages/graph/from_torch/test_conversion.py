@@ -182,6 +182,31 @@ def test_a_layer_that_cannot_be_expressed_is_refused_by_its_path(layer, sentence
         graph_from_torch(net, SHAPE)
 
 
+class Padded(nn.Module):
+    def __init__(self, *pad: object, **more: object) -> None:
+        super().__init__()
+        self.conv, self.pad, self.more = nn.Conv2d(2, 2, 3), pad, more
+
+    def forward(self, x):
+        return self.conv(nn.functional.pad(x, *self.pad, **self.more))
+
+
+@pytest.mark.parametrize(
+    ("pad", "more"),
+    [
+        (((1, 1, 1, 1), "reflect"), {}),
+        (((1, 1, 1, 1),), {"mode": "replicate"}),
+        (((1, 1, 1, 1), "constant", 2.0), {}),
+        (((1, 1, 1, 1),), {"value": 1.0}),
+        (((1, 1),), {}),
+    ],
+)
+def test_a_functional_pad_of_other_than_zeros_is_refused(pad, more):
+    with pytest.raises(StageError, match="not zero padding of height and width"):
+        graph_from_torch(Padded(*pad, **more), SHAPE)
+    graph_from_torch(Padded((1, 1, 1, 1), "constant", 0.0), SHAPE)
+
+
 @pytest.mark.parametrize(
     "order, sentence",
     [
