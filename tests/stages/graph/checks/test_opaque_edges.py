@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.errors import StageError
-from stages.graph.checks.op_check import check_graph
 from stages.graph.graph import Graph, Op, OpaqueOptions, Quantisation, Tensor
+from tests.stages.graph.checks.test_op_check import fits
 
 GRID = Quantisation((0.1,), (0,))
 
@@ -27,14 +26,6 @@ def opaque_op(kind: str, operands: list[tuple[int, ...] | list[int]], options: t
     outputs = tuple(range(len(inputs), len(tensors)))
     activations = tuple(n for n in inputs if tensors[n].data is None)
     return Graph(tuple(tensors), (Op(kind, "op", inputs, outputs, OpaqueOptions(options)),), activations, outputs)
-
-
-def fits(graph: Graph) -> bool:
-    try:
-        check_graph(graph)
-    except StageError:
-        return False
-    return True
 
 
 EDGES = [  # kind, operands, options, results; and what just does not fit any more
