@@ -2,9 +2,9 @@
 
     python -m tests.benchmarks.shortcut_shapes [--shapes 100] [--seed 0] [--jobs 2]
 
-Draws shapes of a strided 1x1 shortcut (channels, side, stride); each is trained for two steps in both rooms, with an odd
-and an even batch, on one and on two threads, in a process of its own: oneDNN's kernel for such layers ends it on some
-of them (stages/training/layout.py). Prints every combination that did not come to its end, then the count.
+Draws shapes of a strided 1x1 shortcut (channels, side, stride); each is trained for two steps in both rooms, with an
+odd and an even batch, on one and on two threads, in a process of its own: oneDNN's kernel for such layers ends it on
+some of them (stages/training/layout.py). Prints every combination that did not come to its end, then the count.
 """
 
 from __future__ import annotations
