@@ -31,8 +31,9 @@ lint: $(BIN)/.installed-dev
 types: $(BIN)/.installed-dev
 	$(BIN)/mypy
 
+# PASSIVE: OpenMP's threads sleep while they wait, instead of taking the cores from the other workers.
 unit: $(BIN)/.installed-dev system
-	$(BIN)/python -m pytest --numprocesses=logical --maxprocesses=4 --dist=loadfile
+	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest --numprocesses=logical --maxprocesses=4 --dist=loadfile
 
 setup: $(BIN)/.installed-dev system
 
