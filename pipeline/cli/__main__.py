@@ -202,11 +202,13 @@ def main() -> None:
             raise
         _fail(str(error), error.exit_code, None)
     except OSError as error:
-        if chosen.debug or error.filename is None:
+        if chosen.debug:
             raise
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            full = DiskFull(error.filename)
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):  # a write that fails names no file
+            full = DiskFull(error.filename or "the cache")
             _fail(str(full), full.exit_code, None)
+        if error.filename is None:
+            raise
         _fail(f"{error.filename}: {error.strerror}; check the path and its permissions (--debug shows more)", 1, None)
 
 

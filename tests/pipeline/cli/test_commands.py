@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import inspect
 import json
 import shutil
@@ -15,7 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from pipeline.ci.jobs import ci_config, tasks_of
-from pipeline.cli.__main__ import app
+from pipeline.cli.__main__ import app, main
 from pipeline.cli.console import PlainReporter
 from pipeline.config import load_project
 from pipeline.errors import ConfigError, HardwareAbsent
@@ -276,3 +277,21 @@ def test_diff_runs_until_the_device_holds_the_network(project: Path) -> None:
 def test_nothing_is_switched_on_that_was_not_asked_for(command) -> None:
     defaults = {name: one.default for name, one in inspect.signature(command.callback).parameters.items()}
     assert not [name for name, default in defaults.items() if default is True]
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "the cache: disk full while writing"),
+        (OSError(errno.EDQUOT, "Disk quota exceeded", "out.csv"), "out.csv: disk full while writing"),
+        (PermissionError(errno.EACCES, "Permission denied", "out.csv"), "out.csv: Permission denied; check the path"),
+    ],
+)
+def test_what_the_disk_refuses_is_one_sentence(error, sentence, monkeypatch, capsys) -> None:
+    def refused() -> None:
+        raise error
+
+    monkeypatch.setattr("pipeline.cli.__main__.app", refused)
+    with pytest.raises(SystemExit, match="1"):
+        main()
+    assert capsys.readouterr().err.startswith(sentence)
