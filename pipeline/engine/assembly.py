@@ -95,8 +95,8 @@ def _runner(
 def _targets(project: Project, experiment: Experiment, options: RunOptions, reporter: Reporter) -> list[Target]:
     """The boards of a run: real where attached, their twins where none is; --board and --virtual decide otherwise."""
     names = tuple(dict.fromkeys(options.boards)) or experiment.boards
-    for name in names:
-        project.refuse_unknown_board("--board" if options.boards else f"{experiment.name}.boards", name)
+    for name in options.boards:  # those of an experiment are looked at with the sources of its steps, at no cost
+        project.refuse_unknown_board("--board", name)
     attached = None if options.virtual else project.attached_boards()
     if attached is None:
         return [Target(name, "virtual") for name in names]
