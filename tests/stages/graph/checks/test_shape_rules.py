@@ -13,8 +13,8 @@ import pytest
 from ai_edge_litert import schema_py_generated as schema
 
 from pipeline.errors import StageError
-from stages.graph.checks.opaque_ops import OPAQUE_KINDS
-from stages.graph.graph import ConvOptions, Graph, Op, OpaqueOptions, Tensor
+from stages.graph.checks.shape_rules import SHAPE_RULES
+from stages.graph.graph import ConvOptions, Graph, Op, PlainOptions, Tensor
 from stages.graph.judge.tflm_process import run_isolated
 from stages.graph.memory.op_order import OrderProblem
 from stages.graph.memory.resources import op_macs
@@ -23,7 +23,7 @@ from stages.graph.tflite.reader import read_tflite
 from stages.tools.inspection import inspect, inspected
 from stages.tools.library import compile_library
 from stages.tools.optimisation import optimised, optimize
-from tests.stages.graph.checks.opaque_graphs import OpaqueBuilder, one_opaque
+from tests.stages.graph.checks.plain_graphs import PlainBuilder, one_plain
 from tests.stages.graph.int8_graphs import random_inputs
 from tests.stages.graph.tflite.test_planned_file import plain
 from tests.stages.graph.tflite.test_reader import edited
@@ -31,7 +31,7 @@ from tests.stages.graph.tflite.test_reader import edited
 
 def branching() -> bytes:
     """Both halves of a SPLIT are kept while the wide map is made; the other way round needs less."""
-    make = OpaqueBuilder(3)
+    make = PlainBuilder(3)
     x = make.input(8, 8, 4)
     halves = make.opaque(
         "SPLIT", (make.integers([3]), make.conv(x, 16, (1, 1), ConvOptions())), *[(1, 8, 8, 8)] * 2, numSplits=2
@@ -72,10 +72,10 @@ def least_peak(graph: Graph) -> int:
     return best(frozenset(), 0)
 
 
-def test_a_branching_network_of_opaque_ops_is_inspected(tmp_path: Path) -> None:
+def test_a_branching_network_of_shape_rules_is_inspected(tmp_path: Path) -> None:
     path = tmp_path / "model.tflite"
     path.write_bytes(branching())
-    answer, graph = inspect(path, tmp_path / "memory.svg"), read_tflite(path, opaque=True)
+    answer, graph = inspect(path, tmp_path / "memory.svg"), read_tflite(path)
     record = answer.record
     assert record["peak_bytes"] == least_peak(graph) < record["peak_bytes_stored"] == 64 * (2 * 8 + 48 + 8)
     assert record["order_proven_optimal"] and record["layout_proven_optimal"]
@@ -92,7 +92,7 @@ def test_it_is_optimised_with_the_same_bits_and_keeps_its_options(tmp_path: Path
     path.write_bytes(branching())
     record = optimize(path, out).record
     assert record["reordered"] and record["arena_bytes"] < record["arena_bytes_before"]
-    graph, better = (read_tflite(each, opaque=True) for each in (path, out))
+    graph, better = (read_tflite(each) for each in (path, out))
     inputs = [random_inputs(graph, 200)[:, np.newaxis]]
     before, after = run_isolated(path.read_bytes(), graph, inputs), run_isolated(out.read_bytes(), better, inputs)
     np.testing.assert_array_equal(before.outputs[0], after.outputs[0])
@@ -102,9 +102,9 @@ def test_it_is_optimised_with_the_same_bits_and_keeps_its_options(tmp_path: Path
     assert plain([old.operators[number] for number in record["order"]]) == plain(new.operators)
 
 
-@pytest.mark.parametrize("kind", sorted(OPAQUE_KINDS))
+@pytest.mark.parametrize("kind", sorted(SHAPE_RULES))
 def test_the_runtime_has_every_kind_and_its_arena_is_as_planned(kind: str) -> None:
-    content = one_opaque(kind)
+    content = one_plain(kind)
     found = optimised(content, 5)
     assert kind in [op.kind for op in found.graph.ops]
     assert found.arena_bytes == found.plan.head_bytes <= found.arena_bytes_before and not found.keeps_own_plan
@@ -113,7 +113,7 @@ def test_the_runtime_has_every_kind_and_its_arena_is_as_planned(kind: str) -> No
 
 
 def test_constant_values_of_an_opaque_op_count_as_size_and_axes_do_not() -> None:
-    sizes = {kind: inspected(read_tflite(one_opaque(kind), opaque=True)).size_bytes for kind in ("PRELU", "TRANSPOSE")}
+    sizes = {kind: inspected(read_tflite(one_plain(kind))).size_bytes for kind in ("PRELU", "TRANSPOSE")}
     assert sizes == {"PRELU": 8, "TRANSPOSE": 0}
 
 
@@ -201,10 +201,10 @@ def without_table(model: Any) -> None:
     ],
 )
 def test_what_a_kernel_would_believe_is_checked(kind: str, spoil: Callable[[Any], None], sentence: str) -> None:
-    content = edited(one_opaque(kind), spoil)
+    content = edited(one_plain(kind), spoil)
     started = time.process_time()
     with pytest.raises(StageError, match=rf"^model: .*{sentence}"):
-        read_tflite(content, opaque=True)
+        read_tflite(content)
     assert time.process_time() - started < 0.3
 
 
@@ -215,7 +215,7 @@ def test_mutated_files_are_inspected_or_refused_in_a_sentence() -> None:
         for _ in range(int(draw.integers(1, 6))):
             mutated[int(draw.integers(len(content)))] = int(draw.integers(256))
         try:
-            assert inspected(read_tflite(bytes(mutated), opaque=True)).ops
+            assert inspected(read_tflite(bytes(mutated))).ops
         except StageError as error:
             assert "\n" not in str(error)
             refused += 1
@@ -230,7 +230,7 @@ def random_graph(seed: int) -> Graph:
         sources = tuple({draw.randrange(len(tensors)) for _ in range(draw.randint(1, 2))})
         results = tuple(range(len(tensors), len(tensors) + draw.choice((1, 1, 2, 3))))
         tensors += [Tensor(f"t{index}", (draw.randint(1, 9),), "int8") for index in results]
-        ops.append(Op("SPLIT", f"op{number}", sources, results, OpaqueOptions()))
+        ops.append(Op("SPLIT", f"op{number}", sources, results, PlainOptions()))
     return Graph(tuple(tensors), tuple(ops), (0,), (len(tensors) - 1,))
 
 

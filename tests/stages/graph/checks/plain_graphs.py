@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
-from stages.graph.checks.opaque_ops import OPAQUE_KINDS
+from stages.graph.checks.shape_rules import SHAPE_RULES
 from stages.graph.graph import NoOptions, Op, Quantisation, Tensor
 from stages.graph.tflite import planned_file
 from stages.graph.tflite.writer import write_tflite
 from tests.stages.graph.int8_graphs import Int8Builder
 
 
-class OpaqueBuilder(Int8Builder):
+class PlainBuilder(Int8Builder):
     """Adds operators of any kind."""
 
     def __init__(self, seed: int) -> None:
@@ -52,7 +52,7 @@ class OpaqueBuilder(Int8Builder):
             code.version = 2
             operator.opcodeIndex = len(model.operatorCodes)
             model.operatorCodes.append(code)
-            table = OPAQUE_KINDS[kind].table if kind in OPAQUE_KINDS else "NONE"
+            table = SHAPE_RULES[kind].table if kind in SHAPE_RULES else "NONE"
             if table != "NONE":
                 operator.builtinOptionsType = getattr(schema.BuiltinOptions, table)
                 operator.builtinOptions = getattr(schema, f"{table}T")()
@@ -62,9 +62,9 @@ class OpaqueBuilder(Int8Builder):
         return planned_file.pack(model)
 
 
-def one_opaque(kind: str) -> bytes:
+def one_plain(kind: str) -> bytes:
     """A RELU, the op, and a MAXIMUM of each result with itself, so that the op lies inside the network."""
-    make = OpaqueBuilder(7)
+    make = PlainBuilder(7)
     x = make.unary("RELU", make.input(6, 4, 8))
     same = (1, 6, 4, 8)
     ints, add = make.integers, make.opaque
@@ -108,15 +108,15 @@ def one_opaque(kind: str) -> bytes:
     return make.content(*ends)
 
 
-def _batched(make: OpaqueBuilder, x: int) -> int:
+def _batched(make: PlainBuilder, x: int) -> int:
     operands = x, make.integers([2, 2]), make.integers([[1, 1], [0, 2]])
     return make.opaque("SPACE_TO_BATCH_ND", operands, (4, 4, 3, 8))[0]
 
 
-def _packed(make: OpaqueBuilder, x: int) -> list[int]:
+def _packed(make: PlainBuilder, x: int) -> list[int]:
     return make.opaque("PACK", (x, x, make.constant(1, 192)), (1, 3, 192), axis=-2, valuesCount=3)
 
 
-def _like(make: OpaqueBuilder, index: int, x: int) -> int:
+def _like(make: PlainBuilder, index: int, x: int) -> int:
     make.tensors[index] = replace(make.tensors[index], quantisation=make.tensors[x].quantisation)
     return index
