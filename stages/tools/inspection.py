@@ -50,7 +50,7 @@ class Inspection:
     graph: Graph
     edges: StrippedGraph
     size_bytes: int
-    macs: int  # opaque ops have none here
+    macs: int  # ops beyond the resource model's have none here
     peak_bytes_stored: int
     peak_bytes_imprecise: int
     peak_bytes_overlap: int  # of the best order on our firmware, see `overlap`
@@ -65,7 +65,7 @@ class Inspection:
 
     @property
     def kinds_without_macs(self) -> list[str]:
-        """Of every op whose MACs are not known, see `shape_rules`."""
+        """Of every op whose work is not counted, see `shape_rules`."""
         return [op.kind for op in self.graph.ops if op.kind in SHAPE_RULES]
 
 
@@ -177,7 +177,7 @@ def _text(name: str, found: Inspection) -> str:
 
 
 def _not_counted(kinds: Sequence[str]) -> str:
-    return f"without {len(kinds)} ops that are planned only: {', '.join(sorted(set(kinds)))}" if kinds else ""
+    return f"without {len(kinds)} ops that have none in this count: {', '.join(sorted(set(kinds)))}" if kinds else ""
 
 
 def _sides(graph: Graph) -> str:

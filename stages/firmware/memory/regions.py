@@ -42,7 +42,7 @@ def place(
     _check_flash(model, board, front_end)
     fast, bulk = (board.memories[region] for region in board.arena_regions)
     room = fast.size - _variable_bytes(model) - (front_end.fast_bytes if front_end else 0) - _working_bytes(model)
-    beside = _beside_bytes(model) + (front_end.bulk_bytes if front_end else 0)  # in the larger RAM in any case
+    beside = beside_bytes(model) + (front_end.bulk_bytes if front_end else 0)  # in the larger RAM in any case
     placement = _place_arena(model, board, room, bulk.size - beside)
     if placement is None:
         raise _does_not_fit(model, board, beside, room)
@@ -66,7 +66,7 @@ def _variable_bytes(model: CompiledModel) -> int:
     return VARIABLE_BYTES + _MARK_BYTES * max(0, len(model.calls) - _COUNTED_OPS)
 
 
-def _beside_bytes(model: CompiledModel) -> int:
+def beside_bytes(model: CompiledModel) -> int:
     """Buffers of the link, in the larger RAM: the input, and an output too long for the variables."""
     is_long = model.output_bytes > SHORT_OUTPUT_BYTES
     return model.input_bytes + (_placed(model.output_bytes) if is_long else 0)
@@ -172,7 +172,7 @@ def _does_not_fit(model: CompiledModel, board: Board, beside: int, room: int) ->
     whole = model.layout.arena_bytes + (0 if room >= 0 else _working_bytes(model))
     least = min(whole, spill.second_bytes) if spill else whole
     region = board.arena_regions[1]
-    names = "input" if beside == model.input_bytes else "input and output"
+    names = "input and output" if model.output_bytes > SHORT_OUTPUT_BYTES else "input"
     what = f"arena of {model.layout.arena_bytes} B, scratch of {model.scratch_bytes} B and {names} of {beside} B"
     if spill and least < whole:
         what += f", {spill.first_bytes} B of them in {board.arena_regions[0]},"

@@ -73,7 +73,7 @@ def _check_boundary(graph: Graph) -> None:
         raise StageError(f"{len(graph.inputs)} inputs, some of them the same tensor, needed one tensor each")
     for index in graph.inputs:
         if graph.tensors[index].data is not None:
-            raise StageError(f"input {graph.tensors[index].name} is a constant, needed an activation")
+            raise StageError(f"input {graph.tensors[index].name} is a constant or a state, needed an activation")
 
 
 def _check_op(graph: Graph, op: Op) -> None:

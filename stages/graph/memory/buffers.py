@@ -76,6 +76,7 @@ def buffers_of(graph: Graph, *, prefers_last: bool = False) -> Buffers:
     makers: list[int] = []
     readers: list[int] = []
     writer: dict[int, int] = {}  # tensor -> mask of the op that computes it
+    touched: dict[int, int] = {}  # state -> mask of the last op that used it
     ops: list[OpBuffers] = []
 
     def open_buffer(tensor: int, maker: int) -> int:
@@ -103,7 +104,11 @@ def buffers_of(graph: Graph, *, prefers_last: bool = False) -> Buffers:
                 writes.append(open_buffer(tensor, bit))
         operands = replaceable(graph, op)
         fitting = tuple(dict.fromkeys(buffer_of[t] for t in (reversed(operands) if prefers_last else operands)))
-        needs = sum({writer[tensor] for tensor in sources if tensor in writer})
+        before = {writer[tensor] for tensor in sources if tensor in writer}
+        for state in (index for index in op.inputs if index >= 0 and graph.tensors[index].is_state):
+            before |= {touched[state]} if state in touched else set()  # what uses a state keeps its order
+            touched[state] = bit
+        needs = sum(before)
         ops.append(OpBuffers(reads, tuple(writes), fitting, needs))
     kept = {buffer_of[tensor] for tensor in graph.outputs if tensor in buffer_of}
     kept |= {buffer for buffer, maker in enumerate(makers) if maker == 0 and readers[buffer] == 0}

@@ -381,6 +381,7 @@ NETWORKS: dict[str, Callable[[Builder], list[int]]] = {
         make.plain("BROADCAST_TO", (make.reshape(_map(make, 1, 4, 2), (1, 4, 1, 2)), make.integers([1, 4, 3, 2])), (1, 4, 3, 2))
     ],
     "SQUARED_DIFFERENCE": _squared,
+    "REVERSE_V2": lambda make: _moved(make, "REVERSE_V2", (1, 6, 4, 8), values=([2],)),
     "DIV": lambda make: _with(make, "DIV", 6, factor=0.4),
     "DIV by a number": lambda make: _with(make, "DIV", 1, factor=0.5, activation="relu"),
     "silent channel": _silent_channel,
