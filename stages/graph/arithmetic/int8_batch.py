@@ -114,7 +114,11 @@ def _reference_kernel(graph: Graph, op: Op) -> _Kernel:
 
     def kernel(values: dict[int, Values]) -> Values:
         operands = [
-            _stored(graph, index, values[index]) if index in values else None if index < 0 else graph.tensors[index].data
+            _stored(graph, index, values[index])
+            if index in values
+            else None
+            if index < 0
+            else graph.tensors[index].data
             for index in op.inputs
         ]
         return _centred(graph, op.outputs[0], run_op(graph, op, *operands))
