@@ -26,7 +26,7 @@ from pipeline.stage import Answer, Config
 Key = tuple[str, ...]
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the same safe loader in C where it is built
 _TOP_LEVEL = (
-    *("steps", "model_steps", "tools", "bench", "known_boards", "show", "programs", "ci"),
+    *("steps", "model_steps", "tools", "bench", "known_boards", "show", "programs", "least_versions", "ci"),
     *("defaults", "quick", "experiments"),
 )
 _EXPERIMENT_ONLY = ("description", "boards", "quick", "extends")
@@ -130,6 +130,11 @@ class Project:
         return self.document.below("show").values
 
     @property
+    def least_versions(self) -> Mapping[str, str]:
+        """Oldest version of programs that a user may have; what is absent is not asked for."""
+        return {name: str(version) for name, version in self.document.below("least_versions").values.items()}
+
+    @property
     def programs(self) -> Mapping[str, str]:
         """Executable -> how to get it."""
         return self.document.below("programs").values
@@ -228,7 +233,12 @@ def _experiment(name: str, quick: bool, merged: Layer, models: Mapping[str, type
     for key in merged.values:
         if key not in known:
             raise ConfigError(f"{merged.origins[(key,)]}: {_unknown(key, known)}")
-    sections = {section: merged.below(section) for section in models}
+    written = {section: merged.below(section) for section in models}
+    values = {section: layer.values for section, layer in written.items()}
+    sections = {
+        section: Layer(models[section].completed(layer.values, values), layer.origins)
+        for section, layer in written.items()
+    }
     return Experiment(
         name=name,
         quick=quick,

@@ -108,9 +108,6 @@ def _separated(positions: np.ndarray) -> tuple[int, list[Axis]] | None:
         return None
     base = start + sum(axis.offsets[0] or 0 for axis in axes)
     if all(axis.offsets[0] is not None for axis in axes):  # begin at the first place of every axis
-        axes = [
-            Axis(tuple(None if o is None else o - (axis.offsets[0] or 0) for o in axis.offsets)) for axis in axes
-        ]
+        axes = [Axis(tuple(None if o is None else o - (axis.offsets[0] or 0) for o in axis.offsets)) for axis in axes]
         start = base
     return start, axes
-

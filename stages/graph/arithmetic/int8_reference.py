@@ -21,17 +21,15 @@ from stages.graph.arithmetic.movement import MOVES, moved
 from stages.graph.graph import ConcatOptions, ConvOptions, Graph, Op, PoolOptions, Tensor
 from stages.graph.padding import zero_pads
 
-__all__ = ["activation_range", "run_graph", "sample_shape"]
+__all__ = ["activation_range", "run_graph", "run_op", "sample_shape"]
 
 # |x - zero point| <= 255 and |w| <= 128: this many products cannot reach 2^24.
 _EXACT_PRODUCTS = 2**24 // (255 * 128)
 _BATCH = 16  # inputs at a time: intermediates stay within the cache
 
 
-def run_graph(
-    graph: Graph, inputs: np.ndarray | Sequence[np.ndarray], keep_all: bool = True
-) -> dict[int, np.ndarray]:
-    """Every computed tensor (or the outputs only) for `inputs`: an array for each input of the network, or the only one.
+def run_graph(graph: Graph, inputs: np.ndarray | Sequence[np.ndarray], keep_all: bool = True) -> dict[int, np.ndarray]:
+    """Every computed tensor (or the outputs only) for `inputs`: an array for each input of the network, or just one.
 
     The first axis of all arrays says which sample; the network's own first axis is left out where it has one element.
     Samples follow each other in time: states last from one to the next.
@@ -64,7 +62,9 @@ def _takes_batches(graph: Graph) -> bool:
 
 def _check_inputs(graph: Graph, given: Sequence[np.ndarray]) -> None:
     if len(given) != len(graph.inputs):
-        raise StageError(f"inputs for {len(given)} tensors, the network has {len(graph.inputs)} inputs, needed one each")
+        raise StageError(
+            f"inputs for {len(given)} tensors, the network has {len(graph.inputs)} inputs, needed one each"
+        )
     for index, values in zip(graph.inputs, given, strict=True):
         source = graph.tensors[index]
         if values.dtype != source.dtype or values.shape[1:] != sample_shape(source) or len(values) != len(given[0]):
@@ -80,24 +80,26 @@ def _run_batch(
     if is_one:
         values = {index: value.reshape(graph.tensors[index].shape) for index, value in values.items()}
     for op in graph.ops:
-        _check(graph, op)
-        result = graph.tensors[op.outputs[0]]
-        if op.kind == "READ_VARIABLE":
-            values[op.outputs[0]] = states[op.inputs[0]].copy()
-            continue
-        if op.kind == "ASSIGN_VARIABLE":
-            values[op.outputs[0]] = states[op.inputs[1]] = values[op.inputs[0]]
-            continue
         operands = [_operand(graph, index, values) for index in op.inputs]
-        if op.kind in MOVES:
-            values[op.outputs[0]] = moved(graph, op, operands[0])
+        if op.kind == "READ_VARIABLE":
+            result = states[op.inputs[0]].copy()
+        elif op.kind == "ASSIGN_VARIABLE":
+            result = states[op.inputs[1]] = values[op.inputs[0]]
         else:
-            values[op.outputs[0]] = _ALL[op.kind](graph, op, *operands)
-        if is_one:
-            values[op.outputs[0]] = values[op.outputs[0]].reshape(result.shape)
+            result = run_op(graph, op, *operands)
+        values[op.outputs[0]] = result.reshape(graph.tensors[op.outputs[0]].shape) if is_one else result
     if is_one:
         values = {index: value.reshape(1, *sample_shape(graph.tensors[index])) for index, value in values.items()}
     return values
+
+
+def run_op(graph: Graph, op: Op, *operands: np.ndarray | None) -> np.ndarray:
+    """The result of one operator; operands that are computed have N as their first axis, or their tensors' shapes."""
+    _check(graph, op)
+    if op.kind in MOVES:
+        assert operands[0] is not None
+        return moved(graph, op, operands[0])
+    return _ALL[op.kind](graph, op, *operands)
 
 
 def _check(graph: Graph, op: Op) -> None:

@@ -10,8 +10,8 @@ import math
 import numpy as np
 
 from pipeline.errors import StageError
-from stages.graph.checks.shape_rules import check_shapes
 from stages.graph.checks.quantisation_check import FILTER_AXIS, check_int8
+from stages.graph.checks.shape_rules import check_shapes
 from stages.graph.graph import ConcatOptions, ConvOptions, Graph, Op, PlainOptions, PoolOptions, Tensor
 from stages.graph.padding import map_size
 

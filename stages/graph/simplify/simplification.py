@@ -1,8 +1,8 @@
 """The same function with less work, exactly: what every bit of the output is the same without goes away.
 
-First, operators are written with fewer kinds (`lowering`). Then operators that do nothing (`idle_ops`) and channels that are constant or that nobody reads (`idle_channels`), by turns
-until nothing changes: an op may become idle once its channels are gone. Inputs and outputs of the network stay as
-they are.
+First, operators are written with fewer kinds (`lowering`). Then operators that do nothing (`idle_ops`) and channels
+that are constant or that nobody reads (`idle_channels`) go, by turns until nothing changes: an op may become idle once
+its channels are gone. Inputs and outputs of the network stay as they are.
 """
 
 from __future__ import annotations

@@ -143,7 +143,9 @@ _FOLDS: dict[str, Callable[..., np.ndarray]] = {
     "FLOOR_MOD": lambda op, a, b: a % b,
     "MAXIMUM": lambda op, a, b: np.maximum(a, b),
     "MINIMUM": lambda op, a, b: np.minimum(a, b),
-    "REDUCE_PROD": lambda op, x, axes: np.prod(x, axis=tuple(axes.reshape(-1).tolist()), keepdims=bool(_numbers(op)[0])),
+    "REDUCE_PROD": lambda op, x, axes: np.prod(
+        x, axis=tuple(axes.reshape(-1).tolist()), keepdims=bool(_numbers(op)[0])
+    ),
 }
 # These move bytes, whatever they mean.
 _BYTES_ONLY = frozenset({"STRIDED_SLICE", "SLICE", "PACK", "CONCATENATION", "RESHAPE", "EXPAND_DIMS", "GATHER"}) | {
@@ -207,7 +209,9 @@ def _given(graph: Graph) -> dict[tuple[float, ...], np.ndarray]:
 
 
 def _state(op: Op, like: Tensor, data: np.ndarray | None) -> Tensor:
-    if like.dtype not in ("int8", "int16") or (data is not None and (data.shape, str(data.dtype)) != (like.shape, like.dtype)):
+    if like.dtype not in ("int8", "int16") or (
+        data is not None and (data.shape, str(data.dtype)) != (like.shape, like.dtype)
+    ):
         raise StageError(f"{op.title}: a variable of {like.dtype} {like.shape}, needed int8, and first values like it")
     grid = like.quantisation
     start = np.full(like.shape, grid.zero_point[0] if grid else 0, like.dtype) if data is None else data

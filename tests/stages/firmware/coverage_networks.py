@@ -149,7 +149,9 @@ def _conv_1d(make: Builder) -> list[int]:
     return [make.plain("SQUEEZE", (pooled,), (1, 10, 9), options=(1,))]
 
 
-def _strided(make: Builder, begin: list[int], end: list[int], step: list[int], shape: tuple[int, ...], *masks: int) -> list[int]:
+def _strided(
+    make: Builder, begin: list[int], end: list[int], step: list[int], shape: tuple[int, ...], *masks: int
+) -> list[int]:
     x = _map(make, 6, 5, 8)
     bounds = (make.integers(begin), make.integers(end), make.integers(step))
     return [make.plain("STRIDED_SLICE", (x, *bounds), shape, options=(*masks, *(0,) * (6 - len(masks))))]
@@ -173,7 +175,11 @@ def _heads(make: Builder) -> list[int]:
     x, other = make.input(8, 8, 3), make.input(8, 8, 3)
     stem = make.conv(make.elementwise("ADD", x, other, ActivationOptions()), 8, (3, 3), ConvOptions(stride=(2, 2)))
     deep = make.conv(stem, 12, (3, 3), ConvOptions(stride=(2, 2), activation="relu"))
-    return [stem, make.conv(deep, 6, (1, 1), ConvOptions()), make.fully_connected(make.flatten(deep), 3, ActivationOptions())]
+    return [
+        stem,
+        make.conv(deep, 6, (1, 1), ConvOptions()),
+        make.fully_connected(make.flatten(deep), 3, ActivationOptions()),
+    ]
 
 
 def _mixed_ends(make: Builder) -> list[int]:
@@ -272,7 +278,9 @@ def _split(make: Builder, kind: str) -> list[int]:
     if kind == "SPLIT":
         first = make.plain("SPLIT", (make.integers([3]), x), (1, 6, 4, 4), (1, 6, 4, 4), options=(2,))
     elif kind == "SPLIT_V":
-        first = make.plain("SPLIT_V", (x, make.integers([1, 5]), make.integers([-3])), (1, 1, 4, 8), (1, 5, 4, 8), options=(2,))
+        first = make.plain(
+            "SPLIT_V", (x, make.integers([1, 5]), make.integers([-3])), (1, 1, 4, 8), (1, 5, 4, 8), options=(2,)
+        )
     else:
         first = make.plain("UNPACK", (x,), *[(1, 6, 8)] * 4, options=(2, 4))
         return [make.plain("MAXIMUM", (first, first + 3), (1, 6, 8)), first + 1]
@@ -329,7 +337,9 @@ NETWORKS: dict[str, Callable[[Builder], list[int]]] = {
     "STRIDED_SLICE backwards, shrunk": lambda make: _strided(
         make, [0, 1, -1, 2], [1, 6, -6, 3], [1, 2, -1, 1], (1, 3, 5), 1, 0, 8
     ),
-    "STRIDED_SLICE of one line": lambda make: _strided(make, [0, 2, 0, 0], [0, 3, 0, 0], [1, 1, 1, 1], (5, 8), 12, 12, 3),
+    "STRIDED_SLICE of one line": lambda make: _strided(
+        make, [0, 2, 0, 0], [0, 3, 0, 0], [1, 1, 1, 1], (5, 8), 12, 12, 3
+    ),
     "Conv1D": _conv_1d,
     "SUB": lambda make: _with(make, "SUB"),
     "SUB of a constant": lambda make: _with(make, "SUB", 6, factor=1.5, activation="relu"),
@@ -338,7 +348,9 @@ NETWORKS: dict[str, Callable[[Builder], list[int]]] = {
     "TRANSPOSE of a map": lambda make: _transposed(make, 0, 2, 1, 3),
     "TRANSPOSE with the batch": lambda make: _transposed(make, 2, 0, 3, 1),
     "TRANSPOSE of nothing": lambda make: [
-        make.plain("TRANSPOSE", (make.reshape(_map(make, 1, 5, 8), (1, 5, 1, 8)), make.integers([0, 2, 1, 3])), (1, 1, 5, 8))
+        make.plain(
+            "TRANSPOSE", (make.reshape(_map(make, 1, 5, 8), (1, 5, 1, 8)), make.integers([0, 2, 1, 3])), (1, 1, 5, 8)
+        )
     ],
     "channel shuffle": _shuffle,
     "several inputs and outputs": _heads,
@@ -355,7 +367,9 @@ NETWORKS: dict[str, Callable[[Builder], list[int]]] = {
     "MAXIMUM": lambda make: _extreme(make, "MAXIMUM"),
     "MAXIMUM with a constant": lambda make: _extreme(make, "MAXIMUM", 1, 4, 1),
     "LEAKY_RELU": lambda make: _curve(make, "LEAKY_RELU", 0.03, 0.1),
-    "LEAKY_RELU on another grid": lambda make: _curve(make, "LEAKY_RELU", 0.03, 0.3, grid=Quantisation((0.021,), (-40,))),
+    "LEAKY_RELU on another grid": lambda make: _curve(
+        make, "LEAKY_RELU", 0.03, 0.3, grid=Quantisation((0.021,), (-40,))
+    ),
     "PRELU": _prelu,
     "TANH": lambda make: _curve(make, "TANH", 0.02, grid=_UNIT),
     "TANH, wide": lambda make: _curve(make, "TANH", 0.3, grid=_UNIT),
@@ -373,12 +387,16 @@ NETWORKS: dict[str, Callable[[Builder], list[int]]] = {
     "PAD": _null_pad,
     "DEPTH_TO_SPACE": lambda make: _moved(make, "DEPTH_TO_SPACE", (1, 12, 8, 2), 2),
     "SPACE_TO_DEPTH": lambda make: _moved(make, "SPACE_TO_DEPTH", (1, 3, 2, 32), 2),
-    "SPACE_TO_BATCH_ND": lambda make: _moved(make, "SPACE_TO_BATCH_ND", (4, 3, 2, 8), values=([2, 2], [[0, 0], [0, 0]])),
+    "SPACE_TO_BATCH_ND": lambda make: _moved(
+        make, "SPACE_TO_BATCH_ND", (4, 3, 2, 8), values=([2, 2], [[0, 0], [0, 0]])
+    ),
     "GATHER": lambda make: _moved(make, "GATHER", (1, 6, 4, 3), 3, 0, values=([5, 0, 5],)),
     "GATHER of lines": lambda make: _moved(make, "GATHER", (1, 2, 4, 8), 1, 0, values=([4, 1],)),
     "SLICE": lambda make: _moved(make, "SLICE", (1, 5, 2, 4), values=([0, 1, 2, 3], [1, -1, 2, 4])),
     "BROADCAST_TO": lambda make: [
-        make.plain("BROADCAST_TO", (make.reshape(_map(make, 1, 4, 2), (1, 4, 1, 2)), make.integers([1, 4, 3, 2])), (1, 4, 3, 2))
+        make.plain(
+            "BROADCAST_TO", (make.reshape(_map(make, 1, 4, 2), (1, 4, 1, 2)), make.integers([1, 4, 3, 2])), (1, 4, 3, 2)
+        )
     ],
     "SQUARED_DIFFERENCE": _squared,
     "REVERSE_V2": lambda make: _moved(make, "REVERSE_V2", (1, 6, 4, 8), values=([2],)),

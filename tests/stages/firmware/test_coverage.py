@@ -1,4 +1,4 @@
-"""Every operator and combination that files of others have: the same bytes as TensorFlow Lite Micro, on host and twin."""
+"""Operators and combinations that files of others have: the bytes of TensorFlow Lite Micro, on host and twin."""
 
 from __future__ import annotations
 

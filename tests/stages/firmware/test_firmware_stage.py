@@ -128,9 +128,7 @@ def test_the_image_starts_with_stack_and_reset_vector(built: Firmware) -> None:
 def test_an_operator_without_a_kernel_is_named_before_anything_is_built() -> None:
     graph = residual_network(0)
     strange = replace(graph, ops=(*graph.ops[:-1], replace(graph.ops[-1], kind="LSTM", name="cell")))
-    with pytest.raises(
-        StageError, match=r"firmware: LSTM \(cell\) has no kernel, needed one of ABS, ADD, "
-    ):
+    with pytest.raises(StageError, match=r"firmware: LSTM \(cell\) has no kernel, needed one of ABS, ADD, "):
         compile_model(strange, weights="fast")
 
 

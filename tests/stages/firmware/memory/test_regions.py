@@ -247,7 +247,9 @@ def test_the_footprint_says_which_region_holds_what(tmp_path: Path) -> None:
     arenas = {part["region"]: part["size_bytes"] for part in found["placed"] if part["what"].startswith("arena")}
     assert arenas == {"dtcm": 28_800, "sram": 144_000}
     assert found["arena_bytes"] == 28_800 + 144_000
-    assert found["regions"]["sram"]["used_bytes"] == 144_000 + sum(graph.tensors[i].nbytes for i in (*graph.inputs, *graph.outputs))
+    assert found["regions"]["sram"]["used_bytes"] == 144_000 + sum(
+        graph.tensors[i].nbytes for i in (*graph.inputs, *graph.outputs)
+    )
     assert found["ram_weights_bytes"] == found["sections"][".data"] > 0
     regions = found["regions"]
     assert (

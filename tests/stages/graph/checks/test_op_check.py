@@ -64,7 +64,10 @@ def mistakes() -> list[tuple[str, Graph]]:
         ("weights are int16, needed int8 with scales", with_tensor(graph, conv.inputs[1], dtype="int16")),
         ("8 weight scales, needed 1 or 8 on axis 0", weights_on(Quantisation((0.1,) * 8, (0,) * 8, axis=3))),
         ("bias is int16, needed int32", with_tensor(graph, conv.inputs[2], dtype="int16")),
-        ("needed a scale above 0 and a zero point within int8", with_tensor(graph, 0, quantisation=Quantisation((0.1,), (128,)))),
+        (
+            "needed a scale above 0 and a zero point within int8",
+            with_tensor(graph, 0, quantisation=Quantisation((0.1,), (128,))),
+        ),
         (
             "needed a scale above 0 and a zero point within int8",
             with_tensor(graph, 0, quantisation=Quantisation((0.1,), (-129,))),

@@ -21,7 +21,6 @@ from stages.graph.memory.resources import op_macs
 from stages.graph.tflite import planned_file
 from stages.graph.tflite.reader import read_tflite
 from stages.tools.inspection import inspect, inspected
-from stages.tools.library import compile_library
 from stages.tools.optimisation import optimised, optimize
 from tests.stages.graph.checks.plain_graphs import PlainBuilder, one_plain
 from tests.stages.graph.int8_graphs import random_inputs

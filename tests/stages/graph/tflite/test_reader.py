@@ -315,7 +315,9 @@ def test_a_long_name_leaves_room_for_what_was_needed(content: bytes) -> None:
     def spoil(model) -> None:
         first_tensor(model).name, first_tensor(model).type = b"long/" * 1000, schema.TensorType.STRING
 
-    with pytest.raises(StageError, match=r"^model: tensor long/.* \.\.\. .*needed int8, or int32 for biases and shapes$") as caught:
+    with pytest.raises(
+        StageError, match=r"^model: tensor long/.* \.\.\. .*needed int8, or int32 for biases and shapes$"
+    ) as caught:
         read_tflite(edited(content, spoil))
     assert len(str(caught.value)) == 605
 
