@@ -47,7 +47,7 @@ def mistakes() -> list[tuple[str, Graph]]:
         ("0 operators", replace(graph, ops=())),
         ("is never computed", replace(graph, ops=graph.ops[:-1])),
         ("input or output 99", replace(graph, outputs=(99,))),
-        ("is a constant, needed an activation", with_tensor(graph, 0, data=np.zeros((1, 9, 7, 3), np.int8))),
+        ("is a constant or a state, needed an activation", with_tensor(graph, 0, data=np.zeros((1, 9, 7, 3), np.int8))),
         ("input or output -1", replace(graph, inputs=(-1,))),
         ("needed a tensor 0 to 17", replace(graph, outputs=(len(graph.tensors),))),
         ("2 inputs, some of them the same tensor", replace(graph, inputs=(0, 0))),
