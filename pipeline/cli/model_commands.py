@@ -125,7 +125,8 @@ def measure(
     print_answer(runner.project.tool("measured")({step: entry.folder for step, entry in folders.items()}), as_json)
     if out is not None:
         _copy_files(folders["measure"], out)
-    sys.stderr.write(f"every file is in {out or f'runs/{runner.experiment.run_name}'}/\n")
+    record = runner.record
+    sys.stderr.write(f"every file is in {out or f'runs/{runner.experiment.run_name}/{record.id}'}/\n")
 
 
 def add_to(app: typer.Typer) -> None:
