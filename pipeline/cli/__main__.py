@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import errno
-import importlib.util
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from pipeline.api.console import PlainReporter
+from pipeline.api.project import make_importable
 from pipeline.cli import bench_commands, model_commands, run_commands
-from pipeline.cli.console import PlainReporter
 from pipeline.cli.options import AsJson, Boards, ExperimentName, Quick, Settings, StepName, Virtual, chosen
 from pipeline.cli.output import print_json, print_table
 from pipeline.config import load_project
@@ -20,11 +20,8 @@ from pipeline.engine.assembly import RunOptions, cache_root, experiment_runner, 
 from pipeline.engine.dag import load_steps
 from pipeline.engine.executor import StepFailed
 from pipeline.engine.runner import Runner
-from pipeline.errors import ConfigError, DiskFull, PipelineError
+from pipeline.errors import DiskFull, PipelineError
 from pipeline.text import shown
-
-_HOME = Path(__file__).resolve().parents[2]  # of all our packages
-_PACKAGES = ("boards", "data", "hil", "stages")
 
 app = typer.Typer(
     help="From training to on-device measurement, in one command.",
@@ -48,9 +45,7 @@ def _options(
     debug: Annotated[bool, typer.Option("--debug", help="show tracebacks")] = False,
 ) -> None:
     chosen.file, chosen.debug = file, debug
-    sys.path.insert(0, str(file.resolve().parent))
-    sys.path.append(str(_HOME))  # a folder `data` without Python in it is then no package
-    _refuse_hidden_packages()
+    make_importable(file)
 
 
 @app.command()
@@ -107,7 +102,9 @@ def doctor(as_json: AsJson = False) -> None:
     from pipeline.cli.doctor import findings
 
     project = load_project(chosen.file)
-    found = list(findings(project.root, cache_root(project), load_steps(project.steps), project.programs))
+    found = list(
+        findings(project.root, cache_root(project), load_steps(project.steps), project.programs, project.least_versions)
+    )
     if as_json:
         print_json([dataclasses.asdict(item) for item in found])
     else:
@@ -136,20 +133,6 @@ def main() -> None:
         if error.filename is None:
             raise
         _fail(f"{error.filename}: {error.strerror}; check the path and its permissions (--debug shows more)", 1, None)
-
-
-def _refuse_hidden_packages() -> None:
-    """ConfigError if a file of the user's, or another distribution's, is imported in the place of one of our packages.
-
-    They have common names because the repository's top level is their home, and editors and type checkers follow no
-    mapping to a parent package that exists in the wheel alone.
-    """
-    for name in _PACKAGES:
-        found = importlib.util.find_spec(name)
-        places = [*(found.submodule_search_locations or ()), *filter(None, [found.origin])] if found else []
-        if _HOME / name not in [Path(str(place)).resolve() for place in places]:
-            where = places[0] if places else "nothing"
-            raise ConfigError(f"{where}: is imported as {name!r}, needed {_HOME / name}; rename it or work elsewhere")
 
 
 def _fail(sentence: str, exit_code: int, trace: str | None) -> None:

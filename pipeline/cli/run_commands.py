@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from pipeline.cli.console import PlainReporter, reporter_for_stderr
+from pipeline.api.console import PlainReporter, reporter_for_stderr
 from pipeline.cli.options import CORES, AsJson, Boards, ExperimentName, Jobs, Quick, Settings, Virtual, chosen
 from pipeline.cli.output import print_json, print_lines
 from pipeline.config import load_project
