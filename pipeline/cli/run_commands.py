@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from pipeline.api.console import PlainReporter, reporter_for_stderr
+from pipeline.api.run import completed
 from pipeline.cli.options import CORES, AsJson, Boards, ExperimentName, Jobs, Quick, Settings, Virtual, chosen
 from pipeline.cli.output import print_json, print_lines
 from pipeline.config import load_project
@@ -177,34 +178,15 @@ def _worth_opening(runner: Runner) -> list[str]:
 
 
 def _print_result(runner: Runner, outcomes: Sequence[Outcome], as_json: bool) -> None:
-    show, record = runner.project.show, runner.record
+    done = completed(runner, outcomes)
     if not as_json:
-        table = StoredRun(record.folder, record.facts).path(show.get("table", ""))
-        if table is not None:
-            print_lines(table.read_text().splitlines())
-        return
+        return print_lines(done.text.splitlines())
     print_json(
         {
-            "experiment": runner.experiment.name,
-            "quick": runner.experiment.quick,
-            "id": record.id,
-            "folder": str(record.folder),
-            "steps": [_step_record(runner, outcome) for outcome in outcomes],
-            "rows": record.facts["rows"],
+            **{"experiment": done.experiment, "quick": done.quick, "id": done.id, "folder": str(done.folder)},
+            **{"steps": done.step_records(), "rows": runner.record.facts["rows"]},
         }
     )
-
-
-def _step_record(runner: Runner, outcome: Outcome) -> dict[str, Any]:
-    target = outcome.node.target
-    return {
-        "step": outcome.node.step,
-        "board": target.board if target else None,
-        "source": target.source if target else None,
-        "status": outcome.status,
-        "seconds": round(outcome.seconds, 3),
-        "folder": str(runner.record.folder / outcome.node.folder),
-    }
 
 
 def _quantity(option: str, text: str, parse: Any) -> float:
