@@ -228,7 +228,12 @@ def _experiment(name: str, quick: bool, merged: Layer, models: Mapping[str, type
     for key in merged.values:
         if key not in known:
             raise ConfigError(f"{merged.origins[(key,)]}: {_unknown(key, known)}")
-    sections = {section: merged.below(section) for section in models}
+    written = {section: merged.below(section) for section in models}
+    values = {section: layer.values for section, layer in written.items()}
+    sections = {
+        section: Layer(models[section].completed(layer.values, values), layer.origins)
+        for section, layer in written.items()
+    }
     return Experiment(
         name=name,
         quick=quick,

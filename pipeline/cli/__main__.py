@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import dataclasses
 import errno
-import importlib.util
 import sys
 import time
 from collections.abc import Sequence
@@ -14,8 +13,9 @@ from typing import Annotated, Any
 
 import typer
 
+from pipeline.api.console import PlainReporter, reporter_for_stderr
+from pipeline.api.project import make_importable
 from pipeline.cli import bench_commands, model_commands
-from pipeline.cli.console import PlainReporter, reporter_for_stderr
 from pipeline.cli.options import CORES, AsJson, Boards, ExperimentName, Jobs, Quick, Settings, StepName, Virtual, chosen
 from pipeline.cli.output import print_json, print_table
 from pipeline.config import load_project
@@ -26,9 +26,6 @@ from pipeline.engine.executor import StepFailed
 from pipeline.engine.runner import Outcome, Runner, artifact_paths
 from pipeline.errors import ConfigError, DiskFull, PipelineError
 from pipeline.units import parse_bytes, parse_seconds
-
-_HOME = Path(__file__).resolve().parents[2]  # of all our packages
-_PACKAGES = ("boards", "data", "hil", "stages")
 
 app = typer.Typer(
     help="From training to on-device measurement, in one command.",
@@ -51,9 +48,7 @@ def _options(
     debug: Annotated[bool, typer.Option("--debug", help="show tracebacks")] = False,
 ) -> None:
     chosen.file, chosen.debug = file, debug
-    sys.path.insert(0, str(file.resolve().parent))
-    sys.path.append(str(_HOME))  # a folder `data` without Python in it is then no package
-    _refuse_hidden_packages()
+    make_importable(file)
 
 
 @app.command()
@@ -210,20 +205,6 @@ def main() -> None:
         if error.filename is None:
             raise
         _fail(f"{error.filename}: {error.strerror}; check the path and its permissions (--debug shows more)", 1, None)
-
-
-def _refuse_hidden_packages() -> None:
-    """ConfigError if a file of the user's, or another distribution's, is imported in the place of one of our packages.
-
-    They have common names because the repository's top level is their home, and editors and type checkers follow no
-    mapping to a parent package that exists in the wheel alone.
-    """
-    for name in _PACKAGES:
-        found = importlib.util.find_spec(name)
-        places = [*(found.submodule_search_locations or ()), *filter(None, [found.origin])] if found else []
-        if _HOME / name not in [Path(str(place)).resolve() for place in places]:
-            where = places[0] if places else "nothing"
-            raise ConfigError(f"{where}: is imported as {name!r}, needed {_HOME / name}; rename it or work elsewhere")
 
 
 def _fail(sentence: str, exit_code: int, trace: str | None) -> None:

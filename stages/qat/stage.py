@@ -39,12 +39,12 @@ def run(
     from stages.qat.quantised_network import fake_quant_network, measured, save_quantised
     from stages.qat.training import train
     from stages.training.determinism import reproducible
-    from stages.training.examples import load_examples, refuse_other_shape
+    from stages.training.examples import load_examples
     from stages.training.history import write_history
 
     shape = read_architecture(architecture)
     examples = load_examples(features, shape.classes)
-    refuse_other_shape("qat", shape.network, examples.input_shape)
+    shape.network.for_data(examples.input_shape, shape.classes)
     with reproducible(config.threads):
         pruned = fake_quant_network(shape, network)
         before = measured(pruned, examples, quantises=False)

@@ -19,7 +19,7 @@ from stages.graph.arithmetic.int8_pointwise import activation_range, clamped, sc
 from stages.graph.graph import ConcatOptions, ConvOptions, Graph, Op, PoolOptions, Tensor
 from stages.graph.padding import zero_pads
 
-__all__ = ["activation_range", "run_graph"]
+__all__ = ["activation_range", "run_graph", "run_op"]
 
 # |x - zero point| <= 255 and |w| <= 128: this many products cannot reach 2^24.
 _EXACT_PRODUCTS = 2**24 // (255 * 128)
@@ -46,10 +46,15 @@ def _run_batch(graph: Graph, inputs: np.ndarray) -> dict[int, np.ndarray]:
         raise StageError(f"inputs are {inputs.dtype} of shape {inputs.shape}, needed {needed}")
     values = {graph.inputs[0]: inputs}
     for op in graph.ops:
-        _check(graph, op)
         operands = [_operand(graph, index, values) for index in op.inputs]
-        values[op.outputs[0]] = _KERNELS[op.kind](graph, op, *operands)
+        values[op.outputs[0]] = run_op(graph, op, *operands)
     return values
+
+
+def run_op(graph: Graph, op: Op, *operands: np.ndarray | None) -> np.ndarray:
+    """The result of one operator; operands that are computed have N as their first axis."""
+    _check(graph, op)
+    return _KERNELS[op.kind](graph, op, *operands)
 
 
 def _check(graph: Graph, op: Op) -> None:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.cli import console
-from pipeline.cli.console import PlainReporter, reporter_for_stderr
+from pipeline.api import console
+from pipeline.api.console import PlainReporter, reporter_for_stderr
 from pipeline.cli.doctor import findings
 from pipeline.cli.output import print_answer, print_table
 from pipeline.engine.dag import Node

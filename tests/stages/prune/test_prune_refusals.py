@@ -30,12 +30,15 @@ from tests.stages.prune.prune_runs import (
 @pytest.mark.parametrize(
     ("network", "sentence"),
     [
-        (NetworkConfig(classes=3), r"features are \(12, 6, 1\) .*, dscnn is made for \(49, 10, 1\)"),
-        (NetworkConfig(input_shape=(12, 6, 1)), "the data set has 3 classes, dscnn tells 12 apart"),
+        (
+            NetworkConfig(input_shape=(49, 10, 1)),
+            r"network.input_shape: found 49x10x1 \(.*\), the data are 12x6x1; remove network.input_shape$",
+        ),
+        (NetworkConfig(classes=12), "network.classes: found 12, the data have 3; remove network.classes"),
     ],
 )
-def test_features_that_do_not_fit_the_network_are_refused(network, sentence, data, tmp_path):
-    with pytest.raises(StageError, match=sentence):
+def test_a_network_that_is_asked_for_other_data_names_both_sides(network, sentence, data, tmp_path):
+    with pytest.raises(ConfigError, match=sentence):
         prune(data, tmp_path / "out", network=network)
 
 
