@@ -26,7 +26,7 @@ from pipeline.stage import Answer, Config
 Key = tuple[str, ...]
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the same safe loader in C where it is built
 _TOP_LEVEL = (
-    *("steps", "model_steps", "tools", "bench", "known_boards", "show", "programs", "ci"),
+    *("steps", "model_steps", "tools", "bench", "known_boards", "show", "programs", "least_versions", "ci"),
     *("defaults", "quick", "experiments"),
 )
 _EXPERIMENT_ONLY = ("description", "boards", "quick", "extends")
@@ -128,6 +128,11 @@ class Project:
     def show(self) -> Mapping[str, str]:
         """Artifacts to print when a run is done: `table` as text, `rows` with --json."""
         return self.document.below("show").values
+
+    @property
+    def least_versions(self) -> Mapping[str, str]:
+        """Oldest version of programs that a user may have; what is absent is not asked for."""
+        return {name: str(version) for name, version in self.document.below("least_versions").values.items()}
 
     @property
     def programs(self) -> Mapping[str, str]:

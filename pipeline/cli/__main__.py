@@ -145,7 +145,9 @@ def doctor(as_json: AsJson = False) -> None:
     from pipeline.cli.doctor import findings
 
     project = load_project(chosen.file)
-    found = list(findings(project.root, cache_root(project), load_steps(project.steps), project.programs))
+    found = list(
+        findings(project.root, cache_root(project), load_steps(project.steps), project.programs, project.least_versions)
+    )
     if as_json:
         print_json([dataclasses.asdict(item) for item in found])
     else:
