@@ -52,9 +52,8 @@ class PruningRun(Run):
         if self.pruning is None:
             self.add_row(self.losses[-1])
 
-    def note(self) -> str:
-        share = self.task.accuracy(self.net, self.forward, self.task.examples.validation)
-        return f"loss {self.losses[-1]:.2f} val {100 * share:.1f} %"
+    def validation_accuracy(self) -> float:
+        return self.task.accuracy(self.net, self.forward, self.task.examples.validation)
 
     def first_broken_layer(self, x: Tensor) -> str | None:
         return first_broken_layer(self.channels, x) or "the loss itself"
