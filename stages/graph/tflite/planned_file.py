@@ -75,8 +75,15 @@ def set_plan(model: Any, offsets: Sequence[int]) -> None:
     model.metadata = [*(model.metadata or ()), entry]
 
 
-def without_float_edges(content: bytes, *, name: str | None = None) -> tuple[bytes, StrippedGraph]:
-    """The file of the int8 network between float edges, and what was taken away; without edges the same bytes."""
+def without_float_edges(content: bytes, *, name: str | None = None) -> bytes:
+    """The file of the int8 network between float edges; without edges the same bytes."""
+    if not strip_float_edges(read_tflite(content, name=name)).has_edges:
+        return content
+    return stripped_file(content, name=name)[0]
+
+
+def stripped_file(content: bytes, *, name: str | None = None) -> tuple[bytes, StrippedGraph]:
+    """The same, and what was taken away; of a file as it is stored, operator for operator."""
     edges = strip_float_edges(read_tflite(content, as_stored=True, name=name))
     if not edges.has_edges:
         return content, edges
