@@ -64,7 +64,12 @@ def _checked(content: bytes, tensors: Sequence[Tensor]) -> list[np.ndarray]:
     arrays = [_array("--inputs", content)] if len(tensors) == 1 else _arrays(content, len(tensors))
     for inputs, tensor in zip(arrays, tensors, strict=True):
         shape = sample_shape(tensor)
-        if inputs.dtype != tensor.dtype or inputs.shape[1:] != shape or not len(inputs) or len(inputs) != len(arrays[0]):
+        if (
+            inputs.dtype != tensor.dtype
+            or inputs.shape[1:] != shape
+            or not len(inputs)
+            or len(inputs) != len(arrays[0])
+        ):
             found = f"{inputs.dtype} {inputs.shape}"
             needed = f"{tensor.dtype} (N, {', '.join(map(str, shape))}) with N >= 1"
             raise StageError(f"--inputs: found {found}, needed {needed}")

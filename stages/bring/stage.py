@@ -50,18 +50,21 @@ def run(*, config: BringConfig, out_dir: Path) -> Brought:
 
     from stages.bring.golden import golden_inputs, labelled, pinned_bytes
     from stages.graph.ends import STATE_RUNS
-    from stages.graph.judge.tflm import run_tflm, run_tflm_rows
+    from stages.graph.judge.tflm import accepts, run_tflm, run_tflm_rows
     from stages.graph.memory.arena_layout import arena_layout
     from stages.graph.memory.memory_record import memory_record
     from stages.graph.memory.plan_record import plan_record
     from stages.graph.tflite.float_edges import require_int8
     from stages.graph.tflite.planned_file import without_float_edges
     from stages.graph.tflite.reader import read_tflite
+    from stages.graph.tflite.writer import write_tflite
 
     file = config.model
     content = without_float_edges(pinned_bytes(file.path, file.sha256), name=file.path.name)
     graph = read_tflite(content, name=file.path.name)
     require_int8(graph, file.path.name)
+    if not accepts(content, graph):  # perhaps for what was folded: then what was read is what it runs
+        content = write_tflite(graph, file.path.name)
     given, classes = (
         None if file is None else pinned_bytes(file.path, file.sha256) for file in (config.inputs, config.labels)
     )

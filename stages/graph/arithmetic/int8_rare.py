@@ -5,7 +5,6 @@ The same bits as TensorFlow Lite Micro's reference kernels, for one sample in th
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import numpy as np

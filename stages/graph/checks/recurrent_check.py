@@ -63,10 +63,14 @@ def _check_lstm(graph: Graph, op: Op) -> None:
     absent = all(op.inputs[place] < 0 for place in _ABSENT)
     needed = (0, *_GATE_OPERANDS, _OUTPUT_STATE, _CELL_STATE)
     whole = all(op.inputs[place] >= 0 for place in needed)
-    _require(op, absent and whole and int(op.options.values[0]) == _TANH, "four gates, tanh, no peepholes or projection")
+    _require(
+        op, absent and whole and int(op.options.values[0]) == _TANH, "four gates, tanh, no peepholes or projection"
+    )
     source, hidden, cell = (graph.tensors[op.inputs[i]] for i in (0, _OUTPUT_STATE, _CELL_STATE))
     result = graph.tensors[op.outputs[0]]
-    _require(op, source.data is None and _stored(graph, tuple(op.inputs[i] for i in _GATE_OPERANDS)), "constant weights")
+    _require(
+        op, source.data is None and _stored(graph, tuple(op.inputs[i] for i in _GATE_OPERANDS)), "constant weights"
+    )
     _require(op, len(source.shape) == 3 and 1 in source.shape[:2] and source.dtype == "int8", "int8, a batch of 1")
     inputs, units = source.shape[2], hidden.elements
     for place in _GATE_OPERANDS:

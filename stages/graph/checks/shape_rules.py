@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipeline.errors import StageError
-from stages.graph.checks.recurrent_check import check_recurrent
 from stages.graph.checks.quantisation_check import check_one_scale
+from stages.graph.checks.recurrent_check import check_recurrent
 from stages.graph.graph import Graph, Op, PlainOptions
 
 Shape = tuple[int, ...]

@@ -29,6 +29,15 @@ def run_tflm(model: bytes, graph: Graph, inputs: np.ndarray) -> np.ndarray:
     return np.concatenate([_invoke(interpreter, x) for x in inputs])
 
 
+def accepts(model: bytes, graph: Graph) -> bool:
+    """Whether the runtime takes the file as it is."""
+    try:
+        open_interpreter(model, arena_limit_bytes(graph))
+    except StageError:
+        return False
+    return True
+
+
 def run_tflm_rows(model: bytes, graph: Graph, inputs: np.ndarray, runs: int = 1) -> np.ndarray:
     """Rows of bytes from rows of bytes (see ends.py) of a network with any number of inputs and outputs.
 

@@ -326,6 +326,103 @@ def _silent_channel(make: Builder) -> list[int]:
     return [make.conv(y, 4, (1, 1), ConvOptions())]
 
 
+def _reduced(
+    make: Builder, kind: str, axes: list[int], shape: tuple[int, ...], keep: int, factor: float = 1
+) -> list[int]:
+    x = _map(make, 6, 5, 8)
+    grid = Quantisation((float(np.float32(make._scale_of(x) * factor)),), (9,)) if factor != 1 else None
+    more = {"grid": grid} if grid else {}
+    return [make.plain(kind, (x, make.integers(axes)), shape, options=(keep,), **more)]
+
+
+def _index(make: Builder, kind: str, axis: int, shape: tuple[int, ...]) -> list[int]:
+    x = _map(make, 6, 5, 8)
+    return [make.plain(kind, (x, make.integers([axis])), shape, dtype="int32"), make.flatten(x)]
+
+
+def _transposed_conv(make: Builder, kernel: int, stride: int, padding: str, size: int) -> list[int]:
+    x, seed = _map(make, 5, 5, 3), make.rng
+    shape = (4, kernel, kernel, 3)
+    scales = tuple(make._scale(0.002, 0.02) for _ in range(4))
+    weights = make._add(
+        Tensor(
+            "weights", shape, "int8", Quantisation(scales, (0,) * 4), seed.integers(-127, 128, shape).astype(np.int8)
+        )
+    )
+    bias = make._add(Tensor("bias", (4,), "int32", None, seed.integers(-900, 900, 4).astype(np.int32)))
+    target = make.integers([1, size, size, 4])
+    grid = Quantisation((make._scale_of(x) * 6.0,), (4,))
+    result = make._add(Tensor("upwards", (1, size, size, 4), "int8", grid))
+    options = ConvOptions((stride, stride), padding)  # type: ignore[arg-type]
+    make.ops.append(Op("TRANSPOSE_CONV", "upwards", (x, weights, bias, target), (result,), options))
+    return [result]
+
+
+def _multiplied(
+    make: Builder, first: tuple[int, ...], second: tuple[int, ...], result: tuple[int, ...], *turns: int
+) -> list[int]:
+    x, y = make.input(*first), make.input(*second)
+    scale = make._scale_of(x) * make._scale_of(y) * 500
+    grid = Quantisation((float(np.float32(scale)),), (-3,))
+    return [make.plain("BATCH_MATMUL", (x, y), (1, *result), options=turns, grid=grid)]
+
+
+def _svdf(make: Builder) -> list[int]:
+    """Two filters for each of five units, a memory of four."""
+    x, rng = make.input(7), make.rng
+
+    def stored(name: str, shape: tuple[int, ...], dtype: str, scale: float, most: int) -> int:
+        data = rng.integers(-most, most + 1, shape).astype(dtype)
+        return make._add(Tensor(name, shape, dtype, Quantisation((scale,), (0,)), data))  # type: ignore[arg-type]
+
+    feature, time = stored("feature", (10, 7), "int8", 0.01, 127), stored("time", (10, 4), "int16", 0.0001, 30000)
+    bias = stored("bias", (5,), "int32", 1e-6, 10000)
+    state = make._add(
+        Tensor(
+            "held",
+            (1, 40),
+            "int16",
+            Quantisation((0.01 * make._scale_of(x),), (0,)),
+            np.zeros((1, 40), np.int16),
+            is_state=True,
+        )
+    )
+    result = make._add(Tensor("svdf", (1, 5), "int8", Quantisation((make._scale_of(x) * 4.0,), (5,))))
+    make.ops.append(Op("SVDF", "svdf", (x, feature, time, bias, state), (result,), PlainOptions((2, 1))))
+    return [make.fully_connected(result, 3, ActivationOptions())]
+
+
+def _lstm(make: Builder, *, clip: float = 0.0, power: int = -11) -> list[int]:
+    """Six steps of four inputs, five units, as Keras' LSTM is converted."""
+    x, rng, units, inputs = make.input(6, 4), make.rng, 5, 4
+    make.set_grid(x, 0.02, -5)
+    operands = [-1] * 24
+    operands[0] = x
+    for place in (*range(1, 9), *range(12, 16)):
+        shape = (units,) if place >= 12 else (units, inputs if place < 5 else units)
+        most, dtype = (3000, "int32") if place >= 12 else (127, "int8")
+        data = rng.integers(-most, most + 1, shape).astype(dtype)
+        grid = Quantisation((0.0002 if place >= 12 else 0.01,), (0,))
+        operands[place] = make._add(Tensor(f"gate{place}", shape, dtype, grid, data))  # type: ignore[arg-type]
+    grid = Quantisation((1 / 127,), (3,))
+    operands[18] = make._add(Tensor("hidden", (1, units), "int8", grid, np.full((1, units), 3, np.int8), is_state=True))
+    cell = Quantisation((2.0**power,), (0,))
+    operands[19] = make._add(Tensor("cell", (1, units), "int16", cell, np.zeros((1, units), np.int16), is_state=True))
+    result = make._add(Tensor("lstm", (1, 6, units), "int8", grid))
+    options = PlainOptions((4, clip, 0.0, 0))
+    make.ops.append(Op("UNIDIRECTIONAL_SEQUENCE_LSTM", "lstm", tuple(operands), (result,), options))
+    return [make.fully_connected(make.flatten(result), 3, ActivationOptions()), result]
+
+
+def _pictures(make: Builder) -> list[int]:
+    """A convolution with dilation as older converters write it: the batch holds four pictures meanwhile."""
+    x = _map(make, 6, 4, 8)
+    apart = make.plain("SPACE_TO_BATCH_ND", (x, make.integers([2, 2]), make.integers([[0, 0], [0, 0]])), (4, 3, 2, 8))
+    y = make.conv(apart, 5, (2, 2), ConvOptions(padding="valid"))
+    make.tensors[y] = replace(make.tensors[y], shape=(4, 2, 1, 5))
+    return [make.plain("BATCH_TO_SPACE_ND", (y, make.integers([2, 2]), make.integers([[0, 0], [0, 0]])), (1, 4, 2, 5))]
+
+
 NETWORKS: dict[str, Callable[[Builder], list[int]]] = {
     "uint8 in and out": _uint8_edges,
     "uint8 in": lambda make: _uint8_edges(make, ends="in"),
@@ -359,6 +456,9 @@ NETWORKS: dict[str, Callable[[Builder], list[int]]] = {
     "RESIZE_NEAREST_NEIGHBOR": lambda make: _resized(make, "RESIZE_NEAREST_NEIGHBOR", (10, 8), 0, 0),
     "RESIZE_NEAREST_NEIGHBOR half pixels": lambda make: _resized(make, "RESIZE_NEAREST_NEIGHBOR", (7, 9), 0, 1),
     "RESIZE_NEAREST_NEIGHBOR corners": lambda make: _resized(make, "RESIZE_NEAREST_NEIGHBOR", (8, 3), 1, 0),
+    "RESIZE_BILINEAR": lambda make: _resized(make, "RESIZE_BILINEAR", (10, 8), 0, 0),
+    "RESIZE_BILINEAR half pixels": lambda make: _resized(make, "RESIZE_BILINEAR", (10, 9), 0, 1),
+    "RESIZE_BILINEAR corners": lambda make: _resized(make, "RESIZE_BILINEAR", (3, 7), 1, 0),
     "stream": _stream,
     "stream with first values": lambda make: _stream(make, first=1),
     "two streams": _two_streams,
@@ -402,6 +502,24 @@ NETWORKS: dict[str, Callable[[Builder], list[int]]] = {
     "REVERSE_V2": lambda make: _moved(make, "REVERSE_V2", (1, 6, 4, 8), values=([2],)),
     "DIV": lambda make: _with(make, "DIV", 6, factor=0.4),
     "DIV by a number": lambda make: _with(make, "DIV", 1, factor=0.5, activation="relu"),
+    "SUM": lambda make: _reduced(make, "SUM", [1, 2], (1, 8), 0, 8),
+    "SUM of channels": lambda make: _reduced(make, "SUM", [-1], (1, 6, 5, 1), 1, 4),
+    "REDUCE_MAX": lambda make: _reduced(make, "REDUCE_MAX", [1, 2], (1, 8), 0),
+    "REDUCE_MIN": lambda make: _reduced(make, "REDUCE_MIN", [2], (1, 6, 1, 8), 1),
+    "ARG_MAX": lambda make: _index(make, "ARG_MAX", 3, (1, 6, 5)),
+    "ARG_MIN": lambda make: _index(make, "ARG_MIN", 1, (1, 5, 8)),
+    "L2_NORMALIZATION": lambda make: [
+        make.plain("L2_NORMALIZATION", (_map(make, 4, 3, 16),), (1, 4, 3, 16), grid=_UNIT)
+    ],
+    "TRANSPOSE_CONV": lambda make: _transposed_conv(make, 3, 2, "same", 10),
+    "TRANSPOSE_CONV valid": lambda make: _transposed_conv(make, 4, 3, "valid", 16),
+    "TRANSPOSE_CONV of a wide stride": lambda make: _transposed_conv(make, 2, 3, "same", 15),
+    "BATCH_MATMUL": lambda make: _multiplied(make, (3, 5, 6), (3, 6, 4), (3, 5, 4), 0, 0),
+    "BATCH_MATMUL turned": lambda make: _multiplied(make, (5, 6), (4, 6), (5, 4), 0, 1),
+    "SVDF": _svdf,
+    "LSTM": _lstm,
+    "LSTM, clipped": lambda make: _lstm(make, clip=0.9, power=-13),
+    "batch of pictures": _pictures,
     "silent channel": _silent_channel,
 }
 
