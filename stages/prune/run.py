@@ -75,7 +75,7 @@ class PruningRun(Run):
         chosen = torch.randperm(len(validation), generator=generator)[: config.validation_batch]
         x = self.task.laid_out(validation.x[chosen])
         try:
-            moved = pruning.update(self.net, x, validation.y[chosen])
+            moved = pruning.update(self.net, x, validation.y[chosen].to(self.device))
         except FloatingPointError as error:
             self.net.eval()  # as P_TSK was computed; batch statistics could hide what is broken
             raise diverged(self.task.recipe, self, str(error), x) from error
@@ -141,5 +141,11 @@ def _run_of(task: Task, widths: tuple[int, ...] | None) -> PruningRun:
     net = task.build(widths)
     channels = find_channels(net, task.network.input_shape)
     return PruningRun(
-        net=net, optimiser=task.optimiser(net), task=task, channels=channels, widths=widths or channels.widths
+        net=net,
+        optimiser=task.optimiser(net),
+        task=task,
+        channels=channels,
+        widths=widths or channels.widths,
+        device=task.device,
+        teacher=task.teacher,
     )
