@@ -22,6 +22,7 @@ from stages.prune.width_update import WidthState, WidthUpdate
 from stages.prune.widths import WidthRule, uniform_widths
 from stages.training.determinism import derived_seed, seeded
 from stages.training.loop import Run, diverged
+from stages.training.stochastic_depth import with_stochastic_depth
 
 
 @dataclass(eq=False, kw_only=True)
@@ -94,6 +95,7 @@ class PruningRun(Run):
         self.net, self.optimiser, self.pruning = small, optimiser, None
         self.widths = tuple(len(indices) for indices in kept)
         self.channels = find_channels(small, self.task.network.input_shape)
+        with_stochastic_depth(small, self.channels.module, self.task.training.stochastic_depth)
 
     def add_row(self, loss: float | None) -> None:
         """A row of the trajectory for a moment without an update."""
@@ -140,6 +142,7 @@ def _draw_weights(net: nn.Module) -> None:
 def _run_of(task: Task, widths: tuple[int, ...] | None) -> PruningRun:
     net = task.build(widths)
     channels = find_channels(net, task.network.input_shape)
+    with_stochastic_depth(net, channels.module, task.training.stochastic_depth)
     return PruningRun(
         net=net,
         optimiser=task.optimiser(net),

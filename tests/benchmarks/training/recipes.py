@@ -35,7 +35,7 @@ ARMS: dict[str, dict[str, Any]] = {
     "bfloat16": {"precision": "bfloat16"},
 }
 SEEDS = (0, 1, 2)
-EPOCHS, TEACHER_EPOCHS, TEACHER_WIDTH = 5, 8, 128
+EPOCHS, TEACHER_EPOCHS, TEACHER_WIDTH = 3, 4, 128
 
 
 class Told:
