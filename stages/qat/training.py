@@ -22,9 +22,11 @@ from stages.qat.fake_quant import FakeQuantNetwork
 from stages.training import loop
 from stages.training.config import PLAIN, TrainingConfig
 from stages.training.distillation import Teacher
-from stages.training.examples import Examples
+from stages.training.evaluation import accuracy, predictions
+from stages.training.examples import Examples, Split
 from stages.training.parallel import own_share
 
+EVALUATED_AT_ONCE = 32  # samples: the doubles of a layer stay near the cache
 _BEFORE_TRAINING = -1  # in place of an epoch: the draw of the calibration samples
 
 
@@ -34,11 +36,16 @@ class QatRun(loop.Run):
 
     net: FakeQuantNetwork
     calibration: Tensor
+    validation: Split
     epochs: int
 
     def begin_epoch(self) -> None:
         if self.epoch == 0 or self.epoch < self.epochs - 1:
             self.net.calibrate(self.calibration)
+
+    def validation_accuracy(self) -> float:
+        found = predictions(self.net, self.net, self.validation.x, EVALUATED_AT_ONCE)
+        return accuracy(found, self.validation.y)
 
 
 def train(
@@ -72,6 +79,7 @@ def train(
             net=net,
             optimiser=optimiser,
             calibration=samples,
+            validation=examples.validation,
             epochs=config.epochs,
             device=device,
             teacher=teacher,

@@ -31,7 +31,7 @@ from stages.training.distillation import Teacher
 from stages.training.mixing import Labels, mixed
 from stages.training.parallel import add_up_gradients, examples_of_all, is_first, shared_loss
 
-CHECKPOINT_FORMAT = 5
+CHECKPOINT_FORMAT = 6
 CPU = torch.device("cpu")
 # What reading a checkpoint raises when the file is torn, of another format or of another network.
 UNREADABLE = (
@@ -80,6 +80,7 @@ class Run:
     epoch: int = 0
     step: int = 0
     losses: list[float] = field(default_factory=list)  # the mean of each epoch
+    accuracies: list[float] = field(default_factory=list)  # on the validation examples, behind each epoch
     so_far: EpochSoFar = field(default_factory=lambda: EpochSoFar())
     device: torch.device = CPU
     average: Average | None = None
@@ -98,9 +99,13 @@ class Run:
     def after_epoch(self) -> None:
         """Behind the last step of an epoch, before the checkpoint."""
 
+    def validation_accuracy(self) -> float:
+        """Of the network as it is now; neither its state nor the random numbers may depend on this."""
+        raise NotImplementedError
+
     def note(self) -> str:
         """What to tell people about the epoch."""
-        return f"loss {self.losses[-1]:.3f}"
+        return f"loss {self.losses[-1]:.2f} val {100 * self.accuracies[-1]:.1f} %"
 
     def first_broken_layer(self, x: Tensor) -> str | None:
         """Where the forward pass of these inputs stops being finite, if that can be told."""
@@ -129,6 +134,7 @@ def train(recipe: Recipe, start: Start[AnyRun], batches: Batches, progress: Prog
         run.epoch += 1
         run.after_epoch()
         if is_first():
+            run.accuracies.append(run.validation_accuracy())
             checkpoint.save(lambda path: _save(run, path))
             progress.advance(1, note=run.note())
     if run.average is not None and run.average.values:
@@ -220,6 +226,7 @@ def _save(run: Run, path: Path) -> None:
         "epoch": run.epoch,
         "step": run.step,
         "losses": run.losses,
+        "accuracies": run.accuracies,
         "so_far": asdict(run.so_far),
         "layers": torch.get_rng_state(),
         "average": run.average and run.average.state(),
@@ -241,7 +248,8 @@ def _resumed(recipe: Recipe, start: Start[AnyRun], checkpoint: Checkpoint) -> An
         run = _equipped(recipe, start({**stored["own"]}))
         run.net.load_state_dict(stored["net"])
         run.optimiser.load_state_dict(stored["optimiser"])
-        run.epoch, run.step, run.losses = stored["epoch"], stored["step"], list(stored["losses"])
+        run.epoch, run.step = stored["epoch"], stored["step"]
+        run.losses, run.accuracies = list(stored["losses"]), list(stored["accuracies"])
         run.so_far = EpochSoFar(**stored["so_far"])
         if run.average is not None:
             run.average.load(stored["average"], run.net)
