@@ -133,7 +133,9 @@ def resnet_8() -> Graph:
     x = _on_grid(builder, builder.conv(builder.input(32, 32, 3), 16, (3, 3), relu))
     for channels, stride in ((16, 1), (32, 2), (64, 2)):
         shortcut = x
-        x = _on_grid(builder, builder.conv(x, channels, (3, 3), ConvOptions(stride=(stride, stride), activation="relu")))
+        x = _on_grid(
+            builder, builder.conv(x, channels, (3, 3), ConvOptions(stride=(stride, stride), activation="relu"))
+        )
         x = builder.conv(x, channels, (3, 3), ConvOptions())
         if stride == 2:
             shortcut = builder.conv(shortcut, channels, (1, 1), ConvOptions(stride=(2, 2)))
