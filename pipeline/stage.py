@@ -50,6 +50,11 @@ class Config(BaseModel):
         """Modules beside pipeline.yaml that the section names, such as a user's own network: part of the key."""
         return ()
 
+    @classmethod
+    def completed(cls, values: Mapping[str, Any], sections: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
+        """The section as written, with what it can take over from other sections, before it is checked."""
+        return values
+
     def outside(self) -> Mapping[str, str]:
         """Digests of what the section points at outside the project, such as a folder of data: part of the key."""
         return {}

@@ -4,7 +4,8 @@
     ROOT/{train,validation,test}/CLASS/FILE   split as it lies there; validation is a tenth of train where it is missing
 
 Clips are one second at 16 kHz: another rate is converted, several channels are averaged, a longer clip keeps its
-middle, a shorter one is centred. `_background_noise_`, where present, is mixed into the training clips.
+middle, a shorter one is centred. `_background_noise_`, where present, is mixed into the training clips. Pictures get
+the size that is asked for, else that of their shorter side, at most 96 pixels.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from data.fetching.splits import HELD_OUT_SHARE, SPLITS, Int64, Split, hash_share, hashed_split
-from data.pictures.images import IMAGE_SUFFIXES, FilePictures, ImageSet, ImageSplit
+from data.pictures.images import IMAGE_SUFFIXES, FilePictures, ImageSet, ImageSplit, shorter_side_px
 from data.sounds.audio import SAMPLE_RATE_HZ, Float, WavClips, centred
 from data.sounds.corpus import AS_RECORDED, Corpus, Mixing, SplitAudio
 from data.sounds.noise import NOISE_FOLDER, background_noises, recorded_noises
@@ -27,6 +28,8 @@ _ALIASES: dict[Split, tuple[str, ...]] = {
     "validation": ("validation", "valid", "val", "dev"),
     "test": ("test", "testing"),
 }
+_SMALLEST_PX, _LARGEST_PX = 8, 96
+_LOOKED_AT = 100  # pictures
 _TRAIN = Mixing(
     shift_samples=SAMPLE_RATE_HZ // 10,
     gain_db=(-6.0, 3.0),
@@ -49,7 +52,7 @@ class Files:
         return np.asarray(self.labels[split], dtype=np.int64)
 
 
-def folder_data(root: Path, *, image_px: int, copies: int, seed: int) -> Corpus | ImageSet:
+def folder_data(root: Path, *, image_px: int | None, copies: int, seed: int) -> Corpus | ImageSet:
     """What the folder holds: a corpus of clips, or a set of pictures."""
     files = found_files(root)
     suffixes = {path.suffix.lower() for split in SPLITS for path in files.paths[split]}
@@ -59,11 +62,18 @@ def folder_data(root: Path, *, image_px: int, copies: int, seed: int) -> Corpus 
         return _corpus(root, files, source, copies, seed)
     if ".wav" in suffixes:
         raise StageError(f"{root}: holds both .wav files and pictures, needed one kind; move one of them away")
+    image_px = image_px or _usual_side_px(files.paths["train"])
     splits = {
         split: ImageSplit(pictures=FilePictures(files.paths[split], image_px, "crop"), labels=files.label_array(split))
         for split in SPLITS
     }
     return ImageSet(source=source, classes=files.classes, image_px=image_px, splits=splits)
+
+
+def _usual_side_px(paths: Sequence[Path]) -> int:
+    """The shorter side of most pictures, within what a microcontroller has room for; some of them tell."""
+    sides = sorted(shorter_side_px(path) for path in paths[:: max(1, len(paths) // _LOOKED_AT)])
+    return min(max(sides[len(sides) // 2], _SMALLEST_PX), _LARGEST_PX)
 
 
 def found_files(root: Path) -> Files:

@@ -6,9 +6,11 @@ Greyscale, palette and CMYK files become RGB. Refused with the file's name: what
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +18,9 @@ import numpy.typing as npt
 from data.compat import import_torchvision
 from data.fetching.splits import DataSet, Labelled, Split
 from pipeline.errors import StageError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 UInt8 = npt.NDArray[np.uint8]
 Fit = Literal["squash", "crop"]  # whole picture with its sides changed | shorter side fits, the middle is kept
@@ -85,13 +90,26 @@ class FilePictures:
 
 def decoded(path: Path, at_least_px: int = 0) -> UInt8:
     """A file as (height, width, 3); a large JPEG may come smaller, but never below `at_least_px`."""
+    with _opened(path) as picture:
+        if at_least_px:
+            picture.draft("RGB", (2 * at_least_px, 2 * at_least_px))  # the decoder halves for free
+        return np.array(picture.convert("RGB"), dtype=np.uint8)
+
+
+def shorter_side_px(path: Path) -> int:
+    """Of the picture as it is stored."""
+    with _opened(path) as picture:
+        return min(picture.size)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Image]:
+    """A picture file; StageError for what is none, also while it is decoded."""
     from PIL import Image, UnidentifiedImageError
 
     try:
         with Image.open(path) as picture:
-            if at_least_px:
-                picture.draft("RGB", (2 * at_least_px, 2 * at_least_px))  # the decoder halves for free
-            return np.array(picture.convert("RGB"), dtype=np.uint8)
+            yield picture
     except UnidentifiedImageError as error:
         size = path.stat().st_size
         raise StageError(f"{path}: {size} bytes that are no picture, needed JPEG or PNG; replace the file") from error

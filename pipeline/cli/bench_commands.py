@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipeline.cli.console import reporter_for_stderr
+from pipeline.api.console import reporter_for_stderr
+from pipeline.api.execution import finished_run
 from pipeline.cli.options import CORES, AsJson, Jobs, Network, OneBoard, Quick, Settings, Virtual, chosen
 from pipeline.cli.output import print_answer, print_json, print_table
-from pipeline.cli.runs import finished_run
 from pipeline.config import load_project
 from pipeline.engine.assembly import RunOptions
 from pipeline.engine.runner import artifact_paths
@@ -43,7 +43,7 @@ def diff(
 ) -> None:
     """Run host and device layer by layer and name the first one that differs; exit code 1 if there is one."""
     options = RunOptions(boards=(board,), virtual=virtual, settings=settings or (), until=_FLASHED)
-    runner, outcomes = finished_run(network, quick, options, jobs)
+    runner, outcomes = finished_run(chosen.file, network, quick, options, jobs)
     source = "virtual" if virtual else "hardware"
     answer = runner.project.tool("diff")(artifact_paths(outcomes), board, source, most_inputs)
     print_answer(answer, as_json)

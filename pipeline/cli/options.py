@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from pipeline.errors import ConfigError
+from pipeline.api.execution import CORES as CORES
 
 
 @dataclasses.dataclass
@@ -23,16 +22,9 @@ class Chosen:
 chosen = Chosen()
 
 
-def existing(file: Path) -> Path:
-    """The argument itself, if it is there: a misspelt path is a mistake of usage."""
-    if not file.exists():
-        raise ConfigError(f"{file}: no such file; check the path")
-    return file
-
-
 ExperimentName = Annotated[str, typer.Argument(help="an experiment of pipeline.yaml; see: pipeline list")]
 StepName = Annotated[str, typer.Argument(help="a step, such as qat")]
-ModelFile = Annotated[Path, typer.Argument(help="an int8 .tflite file", metavar="MODEL.tflite", callback=existing)]
+ModelFile = Annotated[Path, typer.Argument(help="an int8 .tflite file", metavar="MODEL.tflite")]
 Quick = Annotated[bool, typer.Option("--quick", help="built-in corpus, few epochs: minutes on two cores")]
 Settings = Annotated[
     list[str] | None, typer.Option("--set", help="override a value: --set prune.rate=0.1", metavar="A.B=V")
@@ -49,4 +41,3 @@ OneBoard = Annotated[str, typer.Option("--board", help="where to run it; attache
 AsJson = Annotated[bool, typer.Option("--json", help="machine-readable result on stdout")]
 Jobs = Annotated[int, typer.Option("-j", "--jobs", min=1, help="independent steps at once")]
 OutFile = Annotated[Path, typer.Option("-o", "--out", help="the file to write", metavar="OUT.tflite")]
-CORES = os.cpu_count() or 1

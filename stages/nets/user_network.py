@@ -5,7 +5,10 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
+import inspect
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -26,7 +29,7 @@ def user_network(config: NetworkConfig) -> nn.Module:
             f"{where}: cannot be imported ({_reason(error)}); needed 'file:function' beside pipeline.yaml"
         ) from error
     try:
-        net = make(**config.args)
+        net = make(**_known_shape(make, config), **config.args)
     except Exception as error:
         raise ConfigError(f"{where}: does not take these args ({_reason(error)}); check network.args") from error
     if not isinstance(net, nn.Module):
@@ -35,7 +38,22 @@ def user_network(config: NetworkConfig) -> nn.Module:
     return net
 
 
+def _known_shape(make: Callable[..., Any], config: NetworkConfig) -> dict[str, Any]:
+    """`input_shape` and `classes` for a function that takes them and was not given them as arguments."""
+    try:
+        taken = inspect.signature(make).parameters.keys() - config.args.keys()
+    except ValueError:  # a builtin
+        return {}
+    known = {"input_shape": config.input_shape, "classes": config.classes}
+    return {key: value for key, value in known.items() if key in taken and value is not None}
+
+
 def _check_shapes(net: nn.Module, config: NetworkConfig, where: str) -> None:
+    if config.input_shape is None or config.classes is None:
+        raise ConfigError(
+            f"{where}: its input shape and classes are not known before the data are prepared; "
+            "give network.input_shape and network.classes"
+        )
     height, width, channels = config.input_shape
     was_training = net.training
     try:
@@ -46,8 +64,8 @@ def _check_shapes(net: nn.Module, config: NetworkConfig, where: str) -> None:
             net.load_state_dict(state)  # batch normalisation had moved its statistics
     except Exception as error:
         raise ConfigError(
-            f"{where}: does not take an input of {config.input_shape} (height, width, channels): {_reason(error)}; "
-            f"check network.input_shape"
+            f"{where}: does not take an input of {config.input_shape} (height, width, channels), which the data or "
+            f"network.input_shape ask for: {_reason(error)}; change the network, or data.image_px for pictures"
         ) from error
     finally:
         net.train(was_training)
@@ -59,7 +77,8 @@ def _check_shapes(net: nn.Module, config: NetworkConfig, where: str) -> None:
         raise ConfigError(f"{where}: delivers a {type(logits).__name__}, needed one tensor; return only the logits")
     if tuple(logits.shape) != (1, config.classes):
         raise ConfigError(
-            f"{where}: delivers {tuple(logits.shape)}, needed (1, {config.classes}); check network.classes"
+            f"{where}: delivers {tuple(logits.shape)}, needed (1, {config.classes}) for {config.classes} classes; "
+            "let the function take a parameter 'classes', or change network.args"
         )
 
 

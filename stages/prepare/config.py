@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
@@ -28,7 +28,7 @@ Source = Literal[
     "imagenet",
     "folder",
 ]
-_USUAL_PX = {"visual_wake_words": 96, "imagenet": 224, "folder": 96}  # others: 32, the size of CIFAR-10
+_USUAL_PX = {"visual_wake_words": 96, "imagenet": 224}  # others: 32, the size of CIFAR-10
 
 
 class DataConfig(Config):
@@ -37,14 +37,17 @@ class DataConfig(Config):
     source: Source = "speech_commands_v0.02"
     root: Path | None = None  # local copy in its official layout, or with `folder` your own class sub-folders
     download_dir: Path = Path(".pipeline/downloads")  # kept here, unpacked; relative to the working folder
-    augment: Literal["copies", "on_the_fly"] = "copies"  # augmented once while preparing | anew in every epoch of prune
+    # copies: augmented once while preparing. on_the_fly: anew in every epoch of training, and the default of `folder`:
+    # small sets need it most.
+    augment: Literal["copies", "on_the_fly"] | None = None
     seed: NonNegativeInt = 1  # of noise, shift, loudness, the choice of unknown words and the built-in pictures
 
     voices: PositiveInt = 58  # of the built-in corpus: all that its manifest lists
     prosodies: PositiveInt = 5  # ways in which each voice of the built-in corpus says each word: 720 test clips
     copies: PositiveInt = 3  # augmented examples of each training clip; one with `augment: on_the_fly`
 
-    image_px: int | None = Field(default=None, ge=8, le=224)  # side of the pictures; None: what the data set is used at
+    # Side of the pictures; None: that of network.input_shape, else what the data set is used at.
+    image_px: int | None = Field(default=None, ge=8, le=224)
     image_classes: int = Field(default=10, ge=2, le=10)  # of the built-in pictures
     per_class: PositiveInt | None = None  # at most so many pictures of a class and split; None: all
 
@@ -54,13 +57,25 @@ class DataConfig(Config):
             raise ValueError("source folder needs root: the folder that holds the class sub-folders")
         return self
 
+    @classmethod
+    def completed(cls, values: Mapping[str, Any], sections: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
+        """Square pictures that the network asks for need no second mention here."""
+        match sections.get("network", {}).get("input_shape"):
+            case [int(height), int(width), 3] if height == width and values.get("image_px") is None:
+                return {**values, "image_px": height}
+        return values
+
     def outside(self) -> Mapping[str, str]:
         made_here = self.source in ("builtin_keywords", "builtin_images")
         return {"root": folder_fingerprint(None if made_here else self.root)}
 
     @property
+    def on_the_fly(self) -> bool:
+        return self.augment == "on_the_fly" or (self.augment is None and self.source == "folder")
+
+    @property
     def clip_copies(self) -> int:
-        return 1 if self.augment == "on_the_fly" else self.copies
+        return 1 if self.on_the_fly else self.copies
 
     @property
     def side_px(self) -> int:

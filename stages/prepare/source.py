@@ -35,7 +35,7 @@ def open_data(data: DataConfig, progress: Progress) -> Corpus | ImageSet:
         )
     if data.source == "folder":
         assert data.root is not None, "DataConfig refuses this"
-        return folder_data(data.root, image_px=data.side_px, copies=data.clip_copies, seed=data.seed)
+        return folder_data(data.root, image_px=data.image_px, copies=data.clip_copies, seed=data.seed)
     listener = Listener(start=progress.start, advance=progress.advance)
     progress.start(1, "data set")
     where = located(load_manifest(data.source), data.root, data.download_dir, listener)

@@ -37,6 +37,6 @@ def run(*, config: PrepareConfig, data: DataConfig, out_dir: Path, progress: Pro
     progress.start(source.examples, "example")
     progress.advance(0, note=source.source)
     record = write_features(source, config.settings(), out_dir / "features", progress.advance)
-    if data.augment == "on_the_fly":
+    if data.on_the_fly:
         write_augmentation(source, record, out_dir / "features")
     return Prepared(features=out_dir / "features", dataset=write_json(out_dir / "dataset.json", record))

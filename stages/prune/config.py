@@ -45,7 +45,8 @@ class PruneConfig(Config):
     min_channels: int = Field(default=4, ge=1)
     channel_multiple: Literal[1, 2, 4, 8] = 1  # of a pruned group's width; kernels work on 2 or 4 channels at once
 
-    shift_frames: int = Field(default=4, ge=0)  # augmentation: shift in time by at most this
+    # Augmentation of sounds; pictures are never given it.
+    shift_frames: int = Field(default=4, ge=0)  # shift in time by at most this
     masked_frames: int = Field(default=6, ge=0)  # longest stretch of frames set to the mean
     masked_coefficients: int = Field(default=1, ge=0)  # widest band of coefficients set to the mean
     noise: float = Field(default=0.1, ge=0)  # standard deviation added to the (standardised) features

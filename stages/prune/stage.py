@@ -1,8 +1,9 @@
 """prune: train the backbone and shrink it, while it trains, until it meets the budgets of the device.
 
-Reads   features/{train,validation,test}_{x,y}.npy, dataset.json (classes)
-Writes  network.pt (weights of the small float network), architecture.json, trajectory.csv, metrics.json, layers.csv
-Fails   ConfigError for a budget that no width can meet; StageError for features that do not fit the network, for a
+Reads   features/{train,validation,test}_{x,y}.npy, dataset.json (classes, kind of data)
+Writes  network.pt (weights of the small float network), architecture.json, trajectory.csv, metrics.json, layers.csv,
+        history.csv
+Fails   ConfigError for a budget that no width can meet or a network that is not made for the data; StageError for a
         loss that is not finite, or for budgets not met by the last epoch (unless a study was told not to look at them)
 """
 
@@ -23,6 +24,7 @@ class Pruned:
     trajectory: Path  # trajectory.csv: one row per update, then one per epoch
     prune_metrics: Path  # metrics.json: accuracy, resources before and after
     pruned_layers: Path  # layers.csv: what each op needs before and after
+    prune_history: Path  # history.csv: loss and validation accuracy of every epoch
 
 
 @stage("prune", packages=("torch", "numpy"))
@@ -40,16 +42,16 @@ def run(
     from stages.nets.registry import save_architecture
     from stages.prune.layer_table import write_layers
     from stages.prune.metrics import prune_metrics, write_network
-    from stages.prune.task import Task, refuse_other_classes
+    from stages.prune.task import Task
     from stages.prune.training import train
     from stages.prune.trajectory import group_names, write_trajectory
-    from stages.training.examples import load_examples, refuse_other_shape
+    from stages.training.examples import load_examples
+    from stages.training.history import write_history
 
-    classes = len(read_json(dataset)["classes"])
-    examples = load_examples(features, classes)
-    refuse_other_shape("prune", network, examples.input_shape)
-    refuse_other_classes(network, classes)
-    task = Task(examples, network, budget, config)
+    record = read_json(dataset)
+    classes = len(record["classes"])
+    examples = load_examples(features, classes, are_pictures="image_px" in record.get("features", ()))
+    task = Task(examples, network.for_data(examples.input_shape, classes), budget, config)
     trained = train(task, progress, checkpoint)
     return Pruned(
         network=write_network(out_dir / "network.pt", trained.net),
@@ -61,4 +63,5 @@ def run(
         pruned_layers=write_layers(
             out_dir / "layers.csv", trained.unpruned.graph, trained.pruned.graph, budget.runtime
         ),
+        prune_history=write_history(out_dir / "history.csv", trained.losses, trained.accuracies),
     )

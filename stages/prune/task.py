@@ -9,7 +9,6 @@ from functools import cached_property, partial
 import torch
 from torch import Tensor, nn
 
-from pipeline.errors import StageError
 from stages.nets.config import BudgetConfig, NetworkConfig
 from stages.nets.registry import build
 from stages.prune.config import PruneConfig
@@ -69,7 +68,7 @@ class Task:
         noise = seeded(seed, "augmentation", epoch)
         chosen = order[: len(train) // self.batch * self.batch].split(self.batch)
         for x, y in self.examples.train_batches(chosen, [derived_seed(seed, "waveforms", epoch)]):
-            yield self.laid_out(augmented(x, self.config, noise)), y
+            yield self.laid_out(x if self.examples.are_pictures else augmented(x, self.config, noise)), y
 
     def accuracy(self, net: nn.Module, forward: Callable[[Tensor], Tensor], split: Split) -> float:
         """`forward` runs `net`, masked or not."""
@@ -84,13 +83,4 @@ class Task:
             momentum=momentum,
             weight_decay=self.config.weight_decay,
             nesterov=momentum > 0,
-        )
-
-
-def refuse_other_classes(network: NetworkConfig, classes: int) -> None:
-    """StageError unless the network tells this many classes apart."""
-    if network.classes != classes:
-        raise StageError(
-            f"prune: the data set has {classes} classes, {network.title} tells {network.classes} apart; "
-            f"set network.classes={classes}"
         )

@@ -18,7 +18,6 @@ from torch.utils.data import DataLoader, Dataset
 
 from data.examples.augmentation import Augment, augmentation
 from pipeline.errors import StageError
-from stages.nets.config import NetworkConfig
 
 SPLITS = ("train", "validation", "test")
 AHEAD = 2  # batches that wait for the training; more would only fill the shared memory
@@ -44,6 +43,7 @@ class Examples:
     validation: Split
     test: Split
     augment: Augment | None = None  # makes training examples anew; None: they are used as they were prepared
+    are_pictures: bool = False  # what shifts and masks frames of sounds is not for them
 
     @property
     def input_shape(self) -> tuple[int, int, int]:
@@ -86,9 +86,10 @@ class _FreshBatches(Dataset):
         return torch.from_numpy(self.augment(self.chosen[batch].numpy(), self.seed))
 
 
-def load_examples(folder: Path, classes: int) -> Examples:
+def load_examples(folder: Path, classes: int, *, are_pictures: bool = False) -> Examples:
     """Read {train,validation,test}_{x,y}.npy."""
-    return Examples(*(_load_split(folder, name, classes) for name in SPLITS), augment=augmentation(folder))
+    splits = (_load_split(folder, name, classes) for name in SPLITS)
+    return Examples(*splits, augment=augmentation(folder), are_pictures=are_pictures)
 
 
 def _load_split(folder: Path, name: str, classes: int) -> Split:
@@ -108,12 +109,3 @@ def _load_split(folder: Path, name: str, classes: int) -> Split:
         raise StageError(f"{folder}: {name} features hold NaN or infinity; run the prepare step again")
     features = torch.from_numpy(x.astype(np.float32, copy=False)).permute(0, 3, 1, 2)
     return Split(features, torch.from_numpy(y.astype(np.int64)))
-
-
-def refuse_other_shape(step: str, network: NetworkConfig, input_shape: tuple[int, int, int]) -> None:
-    """StageError unless the network is made for features of this shape."""
-    if network.input_shape != input_shape:
-        raise StageError(
-            f"{step}: features are {input_shape} (height, width, channels), {network.title} is made for "
-            f"{network.input_shape}; set network.input_shape to that, or change the data section"
-        )

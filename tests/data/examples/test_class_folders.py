@@ -55,6 +55,17 @@ def test_clips_become_a_corpus_with_the_folders_as_classes(tmp_path: Path) -> No
         assert set((rows.max(axis=1) // 1000 * 1000).tolist()) == {level}
 
 
+@pytest.mark.parametrize("side_px, used_px", [(20, 20), (300, 96), (4, 8)])
+def test_pictures_without_a_size_get_that_of_their_shorter_side(side_px: int, used_px: int, tmp_path: Path) -> None:
+    for name in ("cat", "dog"):
+        (tmp_path / name).mkdir()
+        for i in range(40):
+            Image.new("RGB", (side_px, side_px + 10)).save(tmp_path / name / f"{i}.png")
+    images = folder_data(tmp_path, image_px=None, copies=1, seed=1)
+    assert isinstance(images, ImageSet) and images.image_px == used_px
+    assert images.rows("test", 0, 1).shape == (1, used_px, used_px, 3)
+
+
 def test_copies_are_of_training_clips_alone(tmp_path: Path) -> None:
     once, thrice = (folder_data(clips(tmp_path), image_px=16, copies=copies, seed=1) for copies in (1, 3))
     for split, times in zip(SPLITS, (3, 1, 1), strict=True):

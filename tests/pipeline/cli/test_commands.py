@@ -15,11 +15,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from pipeline.api.console import PlainReporter
 from pipeline.ci.jobs import ci_config, tasks_of
 from pipeline.cli.__main__ import app, main
-from pipeline.cli.console import PlainReporter
 from pipeline.config import load_project
 from pipeline.errors import ConfigError, HardwareAbsent
+from pipeline.records.store import RunStore
 
 STEP = """
 from dataclasses import dataclass
@@ -68,16 +69,21 @@ STEPS = {
     ),
 }
 TOOLS = """
+from dataclasses import fields
 from pathlib import Path
+from pipeline.api import results
 from pipeline.stage import Answer
+
+KINDS = (results.Inspection, results.Optimization, results.Compilation, results.Measurement)
+FIGURES = {field.name: 0 for kind in KINDS for field in fields(kind)}
 
 def told(*arguments):
     plain = [str(a) if isinstance(a, Path) else a.model_dump() if hasattr(a, "model_dump") else a for a in arguments]
-    return Answer(text="told", record=plain)
+    return Answer(text="told", record={**FIGURES, "unpruned": FIGURES, "budget": {}, "asked": plain})
 
 def measured(folders):
     found = {step: folder.is_dir() for step, folder in folders.items()}
-    return Answer(text="measured", record={**found, "price": 4.25, "latency_ms": None})
+    return Answer(text="measured", record={**FIGURES, **found, "price": 4.25, "latency_ms": None})
 
 def diff(artifacts, board, source, inputs):
     record = {"artifacts": sorted(artifacts), "asked": [board, source, inputs], "image": artifacts["image"].read_text()}
@@ -126,15 +132,19 @@ def said(project: Path, *arguments: str, code: int = 0) -> Any:
     return json.loads(done.stdout)
 
 
+def asked(project: Path, *arguments: str) -> Any:
+    return said(project, *arguments)["asked"]
+
+
 def test_arguments_reach_the_tools(project: Path) -> None:
     net, keras, rows = (str(project / name) for name in ("net.tflite", "net.keras", "x.npy"))
     Path(keras).write_text("")
-    assert said(project, "inspect", net) == [net, None]
-    assert said(project, "inspect", net, "--svg", "f.svg") == [net, "f.svg"]
-    assert said(project, "optimize", net, "-o", "b.tflite") == [net, "b.tflite"]
-    assert said(project, "import", keras, "--data", rows, "-o", "b.tflite") == [keras, rows, "b.tflite"]
-    assert said(project, "compile", net, "-o", "dir") == [net, "dir", "fast", "overlap"]
-    assert said(project, "boards") == [str(project / "bench.yaml")]
+    assert asked(project, "inspect", net) == [net, None]
+    assert asked(project, "inspect", net, "--svg", "f.svg") == [net, "f.svg"]
+    assert asked(project, "optimize", net, "-o", "b.tflite") == [net, "b.tflite"]
+    assert asked(project, "import", keras, "--data", rows, "-o", "b.tflite") == [keras, rows, "b.tflite"]
+    assert asked(project, "compile", net, "-o", "dir") == [net, "dir", "fast", "overlap"]
+    assert asked(project, "boards") == [str(project / "bench.yaml")]
 
 
 def test_a_network_of_somebody_runs_through_the_model_steps(project: Path) -> None:
@@ -258,11 +268,17 @@ def test_gc_takes_quantities_with_units(project: Path) -> None:
 
     said(project, "measure", "bread", "--board", "kiln", "--virtual")
     entries = list((project / ".pipeline" / "entries").glob("*/*"))
-    assert swept().startswith("removed 0 entries, 0.0 MB; ")
+    assert swept().startswith("removed 0 dropped runs and 0 entries, 0.0 MB; ")
     for option in ("--max-age", "--max-size"):
         with pytest.raises(ConfigError, match=f"{option}: found '5': missing unit"):
             swept(option, "5")
-    assert swept("--max-size", "1B") == f"removed {len(entries)} entries, 0.0 MB; 0.0 MB kept\n"
+    kept = RunStore(project / "runs").runs()
+    for run in kept:
+        RunStore(project / "runs").drop(run)
+    assert (
+        swept("--max-size", "1B")
+        == f"removed {len(kept)} dropped runs and {len(entries)} entries, 0.0 MB; 0.0 MB kept\n"
+    )
 
 
 def test_diff_runs_until_the_device_holds_the_network(project: Path) -> None:

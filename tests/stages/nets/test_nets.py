@@ -13,6 +13,7 @@ from pipeline.errors import ConfigError, StageError
 from stages.nets.channels import find_channels
 from stages.nets.config import FAMILIES, BudgetConfig, NetworkConfig
 from stages.nets.registry import Architecture, architecture_of, build, read_architecture, save_architecture
+from stages.prepare.config import DataConfig
 
 MY_NETS = """
 from torch import nn
@@ -152,9 +153,8 @@ def test_damaged_architecture_names_the_field(tmp_path):
         ({"name": "dscnn", "widht": 3}, "Extra inputs are not permitted"),
         ({"name": "dscnn", "width": 0}, "greater than or equal to 1"),
         ({"name": "dscnn", "input_shape": [49, 10]}, "Field required"),
-        ({"module": "my_nets"}, "String should match pattern|found no input_shape"),
+        ({"module": "my_nets"}, "String should match pattern"),
         ({"module": "my_nets:make", "width": 3}, "found width beside module"),
-        ({"module": "my_nets:make", "input_shape": [8, 6, 1]}, "found no classes, needed with module"),
     ],
 )
 def test_arguments_that_a_network_does_not_take_are_refused(settings, sentence):
@@ -202,12 +202,57 @@ def test_a_network_of_the_users_own_is_built_narrowed_and_found_again(my_nets, t
         ({"module": "my_nets:broken"}, r"my_nets:broken: does not take these args \(KeyError: 'depth'\); check"),
         ({"module": "my_nets:heads"}, "delivers a dict, needed one tensor; return only the logits"),
         ({"input_shape": (8, 6, 3)}, r"does not take an input of \(8, 6, 3\)"),
-        ({"classes": 4}, r"delivers \(1, 3\), needed \(1, 4\); check network.classes"),
+        (
+            {"module": "my_nets:nested", "args": {"width": 2, "table": [[1, 2]]}, "classes": 4},
+            r"delivers \(1, 3\), needed \(1, 4\) for 4 classes; let the function take a parameter 'classes', or",
+        ),
+        ({"input_shape": None}, "its input shape and classes are not known before the data are prepared; give network"),
     ],
 )
 def test_a_network_of_the_users_own_that_does_not_fit_is_a_config_error(settings, sentence, my_nets):
     with pytest.raises(ConfigError, match=sentence):
         build(own(**settings))
+
+
+def test_a_network_of_the_users_own_is_handed_the_shape_and_classes_of_the_data_if_it_takes_them(my_nets):
+    asked = NetworkConfig(module="my_nets:make", args={"width": 6})
+    assert build(asked.for_data((8, 6, 1), 5))[5].out_features == 5
+    kept = NetworkConfig(module="my_nets:make", args={"width": 6, "classes": 5})
+    assert build(kept.for_data((8, 6, 1), 5))[5].out_features == 5
+    with pytest.raises(ConfigError, match=r"delivers \(1, 5\), needed \(1, 4\)"):
+        build(kept.for_data((8, 6, 1), 4))
+
+
+@pytest.mark.parametrize(
+    "given, shape, name",
+    [
+        ({}, (49, 10, 1), "dscnn"),
+        ({}, (24, 24, 3), "mobilenet_v1"),
+        ({"width": 8}, (24, 24, 3), "dscnn"),
+        ({"name": "vgg16", "classes": 7}, (32, 32, 3), "vgg16"),
+    ],
+)
+def test_what_is_not_given_comes_from_the_data(given, shape, name):
+    found = NetworkConfig(**given).for_data(shape, 7)
+    assert (found.name, found.input_shape, found.classes) == (name, shape, 7)
+    assert build(found)(torch.zeros(2, shape[2], *shape[:2])).shape == (2, 7)
+
+
+def test_a_size_that_is_not_that_of_the_pictures_names_both_keys():
+    asked = NetworkConfig(name="mobilenet_v2", input_shape=(64, 64, 3))
+    with pytest.raises(ConfigError, match=r"found 64x64x3 .*, the data are 96x96x3; .* or set data.image_px to 64$"):
+        asked.for_data((96, 96, 3), 2)
+
+
+def test_the_size_of_pictures_is_said_once_in_either_section():
+    data, network = {"source": "folder", "root": "x", "image_px": 40}, {"name": "vgg16"}
+    assert NetworkConfig.completed(network, {"data": data})["input_shape"] == [40, 40, 3]
+    assert NetworkConfig.completed(network | {"input_shape": [8, 8, 3]}, {"data": data})["input_shape"] == [8, 8, 3]
+    assert "input_shape" not in NetworkConfig.completed({}, {"data": {"image_px": 40}})  # keywords have no size
+    shaped = {"network": {"input_shape": [48, 48, 3]}}
+    assert DataConfig.completed({"source": "folder"}, shaped)["image_px"] == 48
+    assert DataConfig.completed({"image_px": 32}, shaped)["image_px"] == 32
+    assert "image_px" not in DataConfig.completed({}, {"network": {"input_shape": [49, 10, 1]}})
 
 
 @pytest.mark.parametrize(

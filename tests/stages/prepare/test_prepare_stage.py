@@ -187,7 +187,6 @@ def test_defaults_are_those_of_the_literature() -> None:
     assert (data.voices, data.prosodies, data.copies, data.seed, data.image_classes) == (58, 5, 3, 1, 10)
     sides = {"cifar10": 32, "builtin_images": 32, "visual_wake_words": 96, "imagenet": 224}
     assert {source: DataConfig(source=source).side_px for source in sides} == sides
-    assert DataConfig(source="folder", root=Path()).side_px == 96
     assert (DataConfig(image_px=8).side_px, DataConfig(augment="on_the_fly").clip_copies) == (8, 1)
 
 

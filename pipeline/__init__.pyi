@@ -1,0 +1,15 @@
+from pipeline.api.networks import compile as compile
+from pipeline.api.networks import import_keras as import_keras
+from pipeline.api.networks import inspect as inspect
+from pipeline.api.networks import measure as measure
+from pipeline.api.networks import optimize as optimize
+from pipeline.api.networks import resources as resources
+from pipeline.api.results import Compilation as Compilation
+from pipeline.api.results import Inspection as Inspection
+from pipeline.api.results import Measurement as Measurement
+from pipeline.api.results import Optimization as Optimization
+from pipeline.api.results import Resources as Resources
+from pipeline.api.run import Run as Run
+from pipeline.api.run import run as run
+from pipeline.errors import ConfigError as ConfigError
+from pipeline.errors import PipelineError as PipelineError

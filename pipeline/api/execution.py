@@ -1,0 +1,80 @@
+"""An experiment, or a .tflite file that somebody brings along -> its finished run, with progress where one looks."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pipeline.api.console import reporter_for_stderr
+from pipeline.api.project import AnyPath, make_importable
+from pipeline.engine.assembly import RunOptions, experiment_runner, model_runner
+from pipeline.engine.dag import Node
+from pipeline.engine.runner import Outcome, Reporter, Runner
+
+CORES = os.cpu_count() or 1
+
+
+class _Silence:
+    """Hears everything and tells nothing."""
+
+    def message(self, text: str) -> None: ...
+    def started(self, node: Node, reason: str) -> None: ...
+    def progressed(self, node: Node, event: Mapping[str, Any]) -> None: ...
+    def finished(self, node: Node, status: str, seconds: float) -> None: ...
+
+
+def is_model_file(network: str) -> bool:
+    return network.endswith(".tflite")
+
+
+def setting_texts(settings: Mapping[str, Any] | Sequence[str]) -> tuple[str, ...]:
+    """{'prune.epochs': 3} as the command line writes it: 'prune.epochs=3'."""
+    if isinstance(settings, Mapping):
+        return tuple(f"{key}={json.dumps(value, default=str)}" for key, value in settings.items())
+    return tuple(settings)
+
+
+def finished_run(
+    file: Path,
+    network: str,
+    quick: bool,
+    options: RunOptions,
+    jobs: int,
+    *,
+    inputs: AnyPath | None = None,
+    labels: AnyPath | None = None,
+    progress: bool = True,
+) -> tuple[Runner, list[Outcome]]:
+    """Run a network to the end; `inputs` and `labels` belong to a file, `quick` to an experiment."""
+    make_importable(file)
+    with _reporter(progress) as reporter:
+        if is_model_file(network):
+            brought = [None if path is None else Path(path) for path in (inputs, labels)]
+            runner = model_runner(file, Path(network), brought[0], brought[1], options, reporter)
+        else:
+            runner = experiment_runner(file, network, quick, options, reporter)
+        return runner, runner.run(jobs)
+
+
+@contextlib.contextmanager
+def _reporter(wanted: bool) -> Iterator[Reporter]:
+    """A notebook gets a table that moves, a terminal bars, anything else lines on stderr."""
+    if not wanted:
+        yield _Silence()
+    elif _in_notebook():
+        from pipeline.api.notebook import NotebookReporter
+
+        yield NotebookReporter()
+    else:
+        with reporter_for_stderr() as reporter:
+            yield reporter
+
+
+def _in_notebook() -> bool:
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    return getattr(shell, "kernel", None) is not None
