@@ -15,7 +15,7 @@ import typer
 
 from pipeline.api.console import PlainReporter, reporter_for_stderr
 from pipeline.api.project import make_importable
-from pipeline.cli import bench_commands, model_commands
+from pipeline.cli import bench_commands, init_command, model_commands
 from pipeline.cli.options import CORES, AsJson, Boards, ExperimentName, Jobs, Quick, Settings, StepName, Virtual, chosen
 from pipeline.cli.output import print_json, print_table
 from pipeline.config import load_project
@@ -36,6 +36,7 @@ app = typer.Typer(
 )
 
 
+init_command.add_to(app)
 model_commands.add_to(app)
 bench_commands.add_to(app)
 
