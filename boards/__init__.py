@@ -23,9 +23,11 @@ __all__ = [
     "Board",
     "Cache",
     "CacheLevel",
+    "Chip",
     "Console",
     "Flashing",
     "Memory",
+    "OpenOcdSetup",
     "Probe",
     "board_names",
     "load_board",
@@ -72,11 +74,19 @@ class Probe(_Described):
     mbed_code: Annotated[str, Field(pattern=r"^[0-9A-F]{4}$")]  # first four characters of the drive's board id
 
 
+class OpenOcdSetup(_Described):
+    """Files that OpenOCD reads one after the other, and the transport to choose behind the first."""
+
+    files: tuple[str, ...]
+    transport: str
+
+
 class Flashing(_Described):
     """The names under which the flashing tools know the board, and which of them to try first."""
 
     pyocd_target: str
     openocd_config: str
+    openocd_under_reset: OpenOcdSetup | None = None  # instead of the config, where the reset line is to be held
     order: tuple[Literal["pyocd", "openocd", "drive"], ...] = ("pyocd", "openocd", "drive")
     connect_under_reset: bool = False  # try again with the reset line held: for a program that shuts the debugger out
 
@@ -99,6 +109,23 @@ class Cache(_Described):
     write_back_cycles: int
 
 
+class ChipRegister(_Described):
+    """What a register must hold, in the bits of `mask`, once start-up is done."""
+
+    mask: int
+    value: int
+    means: str
+
+
+class Chip(_Described):
+    """How to tell that it is this chip, set up as it should be; names are those that `chip%` gives."""
+
+    device_id: int  # DBGMCU_IDCODE, bits 11 to 0
+    revisions: Mapping[str, int]  # that reach clock_hz: letter -> DBGMCU_IDCODE, bits 31 to 16
+    flash_kib: int
+    registers: Mapping[str, ChipRegister]
+
+
 class Board(_Described):
     """Everything the other rooms may know about a board."""
 
@@ -106,13 +133,16 @@ class Board(_Described):
     mcu: str
     support: str  # folder of boards/firmware with the code its family shares
     clock_hz: Hertz
+    fpu: Literal["fpv5-d16", "fpv5-sp-d16"] = "fpv5-d16"  # as gcc calls it; sp: single precision only
     memories: Mapping[str, Memory]
     arena_regions: tuple[str, str]  # preferred first: the linker scripts call them FAST and BULK
     console: Console
     timestamp_pin: Pin  # falls where an image built for energy would print the time
+    light_pin: Pin
     probe: Probe
     flashing: Flashing
     cache: Cache
+    chip: Chip
     power_active_w: Watts
 
     @model_validator(mode="after")

@@ -27,7 +27,7 @@ from pipeline.stage import Answer, Config
 Key = tuple[str, ...]
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the same safe loader in C where it is built
 _TOP_LEVEL = (
-    *("steps", "model_steps", "tools", "bench", "known_boards", "show", "programs", "ci"),
+    *("steps", "model_steps", "tools", "bench", "known_boards", "show", "programs", "least_versions", "ci"),
     *("defaults", "quick", "quick_at_most", "experiments"),
 )
 _EXPERIMENT_ONLY = ("description", "boards", "quick", "extends")
@@ -108,11 +108,18 @@ class Project:
         return self.document.below("model_steps").values
 
     def tool(self, name: str) -> Callable[..., Answer]:
-        """The function behind a command that is no step, such as `inspect`: imported when it is asked for."""
+        """The function behind a command that is no step, such as `inspect`."""
+        return self.function(name)
+
+    def function(self, name: str) -> Callable[..., Any]:
+        """A function of `tools`: imported when it is asked for."""
         dotted = self.document.below("tools").values.get(name)
         if dotted is None:
             raise ConfigError(f"{self.file.name}: tools.{name}: missing, needed 'module:function' for this command")
         return _imported(f"tools.{name}", dotted)
+
+    def has_tool(self, name: str) -> bool:
+        return name in self.document.below("tools").values
 
     def attached_boards(self) -> frozenset[str] | None:
         """Names of the boards that are attached; None when the project has no bench."""
@@ -129,7 +136,17 @@ class Project:
     @property
     def show(self) -> Mapping[str, str]:
         """Artifacts to print when a run is done: `table` as text, `rows` with --json."""
-        return self.document.below("show").values
+        return {key: value for key, value in self.document.below("show").values.items() if isinstance(value, str)}
+
+    @property
+    def files_worth_opening(self) -> tuple[str, ...]:
+        """Artifacts to name when a run is done."""
+        return tuple(self.document.below("show").values.get("files", ()))
+
+    @property
+    def least_versions(self) -> Mapping[str, str]:
+        """Oldest version of programs that a user may have; what is absent is not asked for."""
+        return {name: str(version) for name, version in self.document.below("least_versions").values.items()}
 
     @property
     def programs(self) -> Mapping[str, str]:
@@ -247,6 +264,8 @@ def model_experiment(
 
 
 def _experiment(name: str, quick: bool, merged: Layer, models: Mapping[str, type[Config]]) -> Experiment:
+    if name.startswith(".") or "/" in name or "\0" in name:
+        raise ConfigError(f"{name!r}: is no name for a folder of runs; leave out slashes and a dot at the start")
     known = (*_EXPERIMENT_ONLY, *models)
     for key in merged.values:
         if key not in known:

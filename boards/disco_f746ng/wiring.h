@@ -18,6 +18,9 @@
 #define TIMESTAMP_PORT 'I' /* D7 of the Arduino header */
 #define TIMESTAMP_PIN ((struct pin){.port = GPIO_BASE('I'), .number = 3})
 
+#define LIGHT_PORT 'I' /* LD1, green (UM1907, LEDs); lit when high */
+#define LIGHT_PIN ((struct pin){.port = GPIO_BASE('I'), .number = 1})
+
 /* Flash 1 MB; DTCM 64 KB and SRAM 256 KB, which follows it: five eighths of 512 KB. */
 #define BOARD_REGIONS                                                                                                  \
     {.base = (const void *)0x08000000u, .size_log2 = 20, .use = MPU_READ_EXECUTE},                                     \

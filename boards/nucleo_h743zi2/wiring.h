@@ -18,6 +18,9 @@
 #define TIMESTAMP_PORT 'G' /* D7 of the Arduino header */
 #define TIMESTAMP_PIN ((struct pin){.port = GPIO_BASE('G'), .number = 12})
 
+#define LIGHT_PORT 'B' /* LD3, red (UM2407, LEDs); lit when high */
+#define LIGHT_PIN ((struct pin){.port = GPIO_BASE('B'), .number = 14})
+
 /* Flash 2 MB; DTCM 128 KB; AXI SRAM 512 KB. */
 #define BOARD_REGIONS                                                                                                  \
     {.base = (const void *)0x08000000u, .size_log2 = 21, .use = MPU_READ_EXECUTE},                                     \

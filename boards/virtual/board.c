@@ -3,6 +3,8 @@
  */
 #include "board.h"
 
+#include <stddef.h>
+
 #include "baud.h"
 #include "cortex_m7.h"
 #include "counter.h"
@@ -132,6 +134,18 @@ uint32_t board_first_baud(void)
 uint32_t board_clock_hz(void)
 {
     return BOARD_CLOCK_HZ;
+}
+
+const char *board_trouble(void)
+{
+    return NULL;
+}
+
+/* The core's identity (DDI 0403, CPUID) is all that twin and board have in common. */
+bool board_chip(uint32_t index, struct board_register *found)
+{
+    *found = (struct board_register){"CPUID", SCB_CPUID};
+    return index == 0u;
 }
 
 bool board_measures_energy(void)

@@ -44,6 +44,7 @@ class FlashPlan:
     pyocd_target: str
     openocd_config: str
     mbed_code: str
+    openocd_under_reset: tuple[str, ...] = ()  # arguments instead of the config, where reset is to be held
     order: tuple[Method, ...] = ("pyocd", "openocd", "drive")
     connect_under_reset: bool = False
 
@@ -76,8 +77,9 @@ def openocd_argv(
 ) -> list[str]:
     """Flash, read back, reset, one probe by its serial number."""
     connect = ["-c", _UNDER_RESET] if under_reset else []
+    config = plan.openocd_under_reset if under_reset else ()
     serial, write = f"adapter serial {device.probe_serial}", f"program {{{image.elf}}} verify reset exit"
-    return [program, "-f", plan.openocd_config, "-c", serial, *connect, "-c", write]
+    return [program, *(config or ("-f", plan.openocd_config)), "-c", serial, *connect, "-c", write]
 
 
 def _attempts(

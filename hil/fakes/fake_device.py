@@ -63,6 +63,7 @@ class FakeNetwork:
     features: Callable[[bytes], bytes] | None = None  # of a front end: from audio to the input of `infer`
     hear: Callable[[int], tuple[str, ...]] = lambda samples: ()  # lines of a stream at so many samples from its start
     tensors: Callable[[bytes], tuple[bytes, ...]] | None = None  # the output of every op
+    registers: tuple[tuple[str, int], ...] = (("CPUID", 0x411FC271),)
     energy_mode: bool = False  # tells the time by `pulse`, not in words
     pulse: Callable[[], None] = lambda: None
 
@@ -205,7 +206,7 @@ class FakeDevice(Background):
 
     _added = frozenset(
         ("output", "layers", "crc", "build", "clock", "memory", "reset", "check", "tensor", "baud", "audio", "features")
-        + ("listen", "stream")
+        + ("listen", "stream", "burst", "chip")
     )
 
     def _answer(self, command: str) -> tuple[str, ...]:
@@ -260,6 +261,15 @@ class FakeDevice(Background):
             case ["layers"]:
                 self._run(1)
                 return tuple(f"m-layer-[{index},{ticks}]" for index, ticks in enumerate(self._network.layer_ticks))
+            case ["burst", count] if count.isdigit() and 0 < int(count) <= 32:
+                self._run(int(count))
+                lap = sum(self._network.layer_ticks)
+                laps = tuple(f"m-lap-[{number},{lap}]" for number in range(int(count)))
+                return (f"m-burst-[{count},{lap * int(count)}]", *laps)
+            case ["burst", *_]:
+                return ("e-[A burst has 1 to 32 inferences]",)
+            case ["chip"]:
+                return tuple(f"m-chip-[{name},{value:08x}]" for name, value in self._network.registers)
             case ["crc"]:
                 return (f"m-crc-[{zlib.crc32(self._memory.input):08x}]",)
             case ["build"]:

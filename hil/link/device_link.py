@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from hil.link import replies
 from hil.link.dialogue import ATTEMPTS, COMMAND_LIMIT, ENERGY_BAUD, LONG_COMMAND_LIMIT, Dialogue, Limits, Value
-from hil.link.replies import DeviceRestarted, Inference, LayerProfile, LayerTicks, MemoryUse, TensorSeen
+from hil.link.replies import Burst, DeviceRestarted, Inference, LayerProfile, LayerTicks, MemoryUse, TensorSeen
 from pipeline.errors import DeviceFault, LinkTimeout
 
 __all__ = ["ATTEMPTS", "BYTES_PER_DB", "COMMAND_LIMIT", "ENERGY_BAUD", "LONG_COMMAND_LIMIT", "DeviceLink", "Limits"]
@@ -27,6 +27,10 @@ class DeviceLink(Dialogue):
 
     def clock_hz(self) -> int:
         return self.query_checked("clock", replies.clock_hz)
+
+    def chip(self) -> dict[str, int]:
+        """Registers by name: identity, option bytes, clocks, power."""
+        return self.query_checked("chip", replies.chip)
 
     def memory(self) -> MemoryUse:
         return self.query_checked("memory", replies.memory)
@@ -68,6 +72,11 @@ class DeviceLink(Dialogue):
         return self._timed(
             f"infer {runs} {warmup}", lambda lines: replies.inference(lines, runs, warmup, laps), timeout_s
         )
+
+    def burst(self, runs: int) -> Burst:
+        """Up to 32 inferences right behind each other; in cycles of the counter on a board."""
+        timeout_s = runs * self._limits.infer_s
+        return self._timed(f"burst {runs}", lambda lines: replies.burst(lines, runs), timeout_s)
 
     def tells_time(self) -> bool:
         """False for an image in energy mode: it marks beginning and end on its timestamp pin, not in words."""

@@ -110,6 +110,15 @@ class Dialogue:
                 return
             seen.append(line)
 
+    def restart(self, timeout_s: float | None = None) -> None:
+        """Have the device start anew; `boot_lines` are what it then says. Counters and clocks begin afresh."""
+        self._port.send("reset%")
+        self.boot_lines, self._agreed = (), False
+        if self._port.baud != self._port.first_baud:
+            self._port.baud = self._port.first_baud
+        self.await_boot(self._limits.reply_s if timeout_s is None else timeout_s)
+        self.sync()
+
     def sync(self, timeout_s: float | None = None) -> None:
         """Make sure that the next line read answers the next command sent.
 

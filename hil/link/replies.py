@@ -51,6 +51,14 @@ class LayerProfile:
 
 
 @dataclass(frozen=True)
+class Burst:
+    """Inferences right behind each other: ticks of all of them together, and of each."""
+
+    ticks: int
+    laps: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class MemoryUse:
     """Painted-stack high-water mark, size of the stack, size of the arena."""
 
@@ -179,6 +187,25 @@ def layer_profile(lines: Sequence[str]) -> LayerProfile:
     if not found:
         raise GarbledReply("found an empty reply, needed one m-layer-[index,ticks] per op")
     return LayerProfile(int(front_end[1]) if front_end else None, tuple(found))
+
+
+def burst(lines: Sequence[str], runs: int) -> Burst:
+    """The reply to `burst N`: all laps, each once and in order, and their sum."""
+    if len(lines) != runs + 1:
+        raise GarbledReply(f"found {_shown(lines)}, needed {runs + 1} lines after burst {runs}")
+    total = int(single(lines[:1], rf"m-burst-\[{runs},([0-9]+)\]")[1])
+    laps = tuple(int(single((line,), rf"m-lap-\[{lap},([0-9]+)\]")[1]) for lap, line in enumerate(lines[1:]))
+    if sum(laps) != total:
+        raise GarbledReply(f"found a burst of {total} ticks whose laps are {sum(laps)} together")
+    return Burst(total, laps)
+
+
+def chip(lines: Sequence[str]) -> dict[str, int]:
+    """The reply to `chip`: registers by name."""
+    matches = [single((line,), r"m-chip-\[([A-Z][A-Z0-9_]*),([0-9a-f]{8})\]") for line in lines]
+    if not matches:
+        raise GarbledReply("found an empty reply, needed one m-chip-[register,value] or more")
+    return {match[1]: int(match[2], 16) for match in matches}
 
 
 def inference(lines: Sequence[str], runs: int, warmup: int, laps: bool = True) -> Inference:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import grp
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -27,7 +28,13 @@ class Finding:
     fix: str = ""
 
 
-def findings(root: Path, cache_root: Path, steps: Mapping[str, Step], install: Mapping[str, str]) -> Iterator[Finding]:
+def findings(
+    root: Path,
+    cache_root: Path,
+    steps: Mapping[str, Step],
+    install: Mapping[str, str],
+    least: Mapping[str, str] | None = None,
+) -> Iterator[Finding]:
     yield _python()
     for package in sorted({package for step in steps.values() for package in step.stage.packages}):
         version = package_version(package)
@@ -37,6 +44,9 @@ def findings(root: Path, cache_root: Path, steps: Mapping[str, Step], install: M
         version = program_version(program)
         fix = "" if version else install.get(program, f"install {program} or add it to PATH")
         yield Finding(f"program {program}", version or "not on PATH", fix)
+    for program, needed in (least or {}).items():
+        if (version := program_version(program)) is not None:  # optional: what is not there need not be new
+            yield _new_enough(program, version, needed)
     yield _serial_ports()
     yield _disk(cache_root if cache_root.exists() else root)
     yield _writable(cache_root)
@@ -46,6 +56,13 @@ def _python() -> Finding:
     found = ".".join(str(part) for part in sys.version_info[:3])
     needed = ".".join(str(part) for part in _NEEDED_PYTHON)
     return Finding("python", found, "" if sys.version_info >= _NEEDED_PYTHON else f"use Python {needed} or newer")
+
+
+def _new_enough(program: str, version: str, needed: str) -> Finding:
+    numbers = re.search(r"\d+(?:\.\d+)+", version)
+    found = tuple(int(word) for word in numbers[0].split(".")) if numbers else ()
+    is_old = found < tuple(int(word) for word in needed.split("."))
+    return Finding(f"program {program}", version, f"install {program} {needed} or newer" if is_old else "")
 
 
 def _serial_ports() -> Finding:

@@ -72,14 +72,23 @@ def golden_inputs(split: Labelled, count: int) -> Labelled:
     return Labelled(inputs, np.concatenate([split.labels[chosen], [-1, -1]]))
 
 
+def int8_classes(graph: Graph, split: Labelled) -> np.ndarray:
+    """What is chosen for each example, by the numpy reference (which `verify` has shown to be the runtime's equal)."""
+    scores = run_graph(graph, split.inputs, keep_all=False)[graph.outputs[0]]
+    chosen: np.ndarray = scores.reshape(len(scores), -1).argmax(1)
+    return chosen
+
+
 def measured_accuracy(
-    graph: Graph, split: Labelled, classes: Sequence[str], float_classes: np.ndarray, fake_quant_classes: np.ndarray
+    chosen: np.ndarray,
+    split: Labelled,
+    classes: Sequence[str],
+    float_classes: np.ndarray,
+    fake_quant_classes: np.ndarray,
 ) -> AccuracyRecord:
-    """Accuracy over the whole split, by the numpy reference (which `verify` has shown to be the runtime's equal)."""
+    """Accuracy over the whole split; `chosen` are its `int8_classes`."""
     if len(float_classes) != len(split.labels) or split.labels.min() < 0 or split.labels.max() >= len(classes):
         raise StageError(f"{len(split.labels)} test samples do not belong to this qat.pt and dataset; run qat again")
-    scores = run_graph(graph, split.inputs, keep_all=False)[graph.outputs[0]]
-    chosen = scores.reshape(len(scores), -1).argmax(1)
     confusion = np.zeros((len(classes), len(classes)), np.int64)
     np.add.at(confusion, (split.labels, chosen), 1)
     per_class = {
@@ -103,6 +112,13 @@ def measured_accuracy(
         per_class=per_class,
         confusion=confusion.tolist(),
     )
+
+
+def write_predictions(path: Path, split: Labelled, chosen: np.ndarray, float_classes: np.ndarray) -> Path:
+    """predictions.csv: the class of each test example and the chosen ones, by number; for paired tests of two runs."""
+    rows = np.stack([np.arange(len(chosen)), split.labels, chosen, float_classes], axis=1)
+    np.savetxt(path, rows, fmt="%d", delimiter=",", header="index,label,int8,float", comments="")
+    return path
 
 
 def _warning(gap_points: float) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from boards import Board, load_board
+from boards import Board, OpenOcdSetup, load_board
 from hil.bench.discovery import AttachedBoard, find_board
 from hil.bench.flasher import FlashPlan, Image, flash_image
 from hil.bench.locks import board_lock
@@ -61,6 +61,7 @@ def flash_board(
             method = flash_image(image, device, flash_plan(board))
             with DeviceLink.open(device.port, baud=board.console.baud, name=board.name, other_baud=ENERGY_BAUD) as link:
                 link.sync()
+                link.restart()  # a debugger that let go may have stopped the cycle counter (pyOCD: DEMCR = 0)
                 answered = link.build_id()
     _same_build(board.name, answered, build_id)
     return FlashProof(board.name, "hardware", method, device.probe_serial, device.port, answered, _sha256(image.elf))
@@ -72,9 +73,18 @@ def flash_plan(board: Board) -> FlashPlan:
         pyocd_target=names.pyocd_target,
         openocd_config=names.openocd_config,
         mbed_code=board.probe.mbed_code,
+        openocd_under_reset=_openocd_arguments(names.openocd_under_reset),
         order=names.order,
         connect_under_reset=names.connect_under_reset,
     )
+
+
+def _openocd_arguments(setup: OpenOcdSetup | None) -> tuple[str, ...]:
+    if setup is None:
+        return ()
+    interface, *others = setup.files
+    files = [argument for file in others for argument in ("-f", file)]
+    return ("-f", interface, "-c", f"transport select {setup.transport}", *files)
 
 
 def _running_build(device: AttachedBoard, baud: int) -> str:

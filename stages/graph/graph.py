@@ -19,6 +19,7 @@ Padding = Literal["same", "valid"]
 DType = Literal["int8", "int16", "int32", "int64", "uint8", "float32", "bool"]
 
 WEIGHTED = frozenset({"CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"})  # have weights, and mostly biases
+NO_GROUP = -1
 ITEM_BYTES: dict[str, int] = {"int8": 1, "uint8": 1, "bool": 1, "int16": 2, "int32": 4, "float32": 4, "int64": 8}
 
 
@@ -40,7 +41,9 @@ class Tensor:
     dtype: DType
     quantisation: Quantisation | None = None
     data: np.ndarray | None = None
-    group: int | None = None  # channel group of the last axis: tensors of one group are pruned alike
+    # Of every channel (last axis) its group and its number within it: what is pruned is pruned in all tensors alike.
+    # NO_GROUP: it always stays. None: not looked at, as in a .tflite.
+    channels: np.ndarray | None = None
 
     @property
     def elements(self) -> int:

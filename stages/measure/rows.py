@@ -149,6 +149,7 @@ def device_record(
         "golden_outputs_equal": len(seen.outputs),
         **_with_latency(counts, board),
         "power_w_modelled": board.power_active_w,
+        "burst": seen.burst and {"n": len(seen.burst.laps), "ticks": seen.burst.ticks, "laps": list(seen.burst.laps)},
         "energy": energy_record(energy),
         "qemu_version": seen.qemu_version,
         "front_end": front_end and _front_end_record(front_end, board, seen),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hil.link.replies import MemoryUse
+from hil.link.replies import Burst, MemoryUse
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,7 @@ class Seen:
     build_id: str
     boot_lines: tuple[str, ...]
     qemu_version: str | None  # None on a board
+    burst: Burst | None = None  # right behind each other; each of `samples` came after protocol code. Stock: None
 
     @property
     def counts_instructions(self) -> bool:

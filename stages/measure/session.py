@@ -19,11 +19,14 @@ from boards import Board
 from hil.bench.discovery import AttachedBoard, find_board
 from hil.bench.locks import board_lock
 from hil.link.device_link import ENERGY_BAUD, DeviceLink, Limits
+from hil.link.replies import Burst
 from hil.virtual.twin import Twin, qemu_version
-from pipeline.errors import StageError
+from pipeline.errors import HardwareError, StageError
 from pipeline.stage import Progress, Source, Target
 from stages.measure.golden import Golden, check_output
 from stages.measure.seen import Sample, Seen
+
+MOST_BURST = 32  # inferences (boards/firmware/link/bench.h)
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,18 @@ def open_link(
         yield OpenLink(link, "hardware", board.name, device.probe_serial)
 
 
+def check_clock(device: OpenLink, board: Board) -> None:
+    """Refuse a board that runs from another clock than the described one: its times would be no measurement."""
+    found = device.link.clock_hz()
+    if found != board.clock_hz:
+        told = next((line for line in device.link.boot_lines if line.startswith("m-[trouble")), "")
+        reason = f" ({told.removeprefix('m-[').removesuffix(']')})" if told else ""
+        raise HardwareError(
+            f"{device.where}: runs at {found / 1e6:g} MHz, needed {board.clock_hz / 1e6:g} MHz{reason}; "
+            f"find out with: pipeline bringup {board.name}"
+        )
+
+
 def measure_device(
     device: OpenLink, golden: Golden, ops: int, build_id: str, runs: int, warmup: int, progress: Progress
 ) -> Seen:
@@ -87,7 +102,7 @@ def measure_device(
         raise StageError(f"{device.where}: runs build {answered}, needed {build_id}; force the flash step")
     clock_hz = link.clock_hz()
     progress.start(runs + len(golden.inputs), "inference")
-    samples, op_ticks = link.on_input(
+    samples, op_ticks, burst = link.on_input(
         golden.inputs[0].tobytes(), lambda: _timed_inferences(device, clock_hz, runs, warmup, progress)
     )
     if len(op_ticks) != ops:
@@ -95,16 +110,17 @@ def measure_device(
     outputs = [_golden_output(device, golden, index, progress) for index in range(len(golden.inputs))]
     boot_lines = tuple(line for line in link.boot_lines if not line.startswith("m-lap-us-"))
     version = qemu_version() if device.source == "virtual" else None
-    return Seen(samples, op_ticks, np.stack(outputs), link.memory(), clock_hz, answered, boot_lines, version)
+    return Seen(samples, op_ticks, np.stack(outputs), link.memory(), clock_hz, answered, boot_lines, version, burst)
 
 
 def _timed_inferences(
     device: OpenLink, clock_hz: int, runs: int, warmup: int, progress: Progress
-) -> tuple[tuple[Sample, ...], tuple[int, ...]]:
+) -> tuple[tuple[Sample, ...], tuple[int, ...], Burst | None]:
     if warmup > 0:
         device.link.infer(1, warmup)
     samples = tuple(_sample(device, clock_hz, progress) for _ in range(runs))
-    return samples, tuple(layer.ticks for layer in device.link.layers())
+    burst = device.link.burst(min(runs, MOST_BURST)) if device.link.knows("chip") else None
+    return samples, tuple(layer.ticks for layer in device.link.layers()), burst
 
 
 def _sample(device: OpenLink, clock_hz: int, progress: Progress) -> Sample:
@@ -112,6 +128,9 @@ def _sample(device: OpenLink, clock_hz: int, progress: Progress) -> Sample:
         sample = Sample(sum(layer.ticks for layer in device.link.layers()), None, None)
     elif not device.link.tells_time():  # in energy mode the clock is read at the marks between the ops only
         cycles = sum(layer.ticks for layer in device.link.layers())
+        sample = Sample(None, cycles, cycles / clock_hz * 1e3)
+    elif device.link.knows("chip"):  # our own firmware: cycles of the counter itself, not of whole microseconds
+        cycles = device.link.burst(1).ticks
         sample = Sample(None, cycles, cycles / clock_hz * 1e3)
     else:
         elapsed_us = device.link.infer(1, 0).elapsed_us

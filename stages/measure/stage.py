@@ -80,7 +80,7 @@ def run(
     from stages.measure.golden import read_golden, write_outputs
     from stages.measure.modelled import profile_network
     from stages.measure.rows import audio_figures, device_record, write_layers, write_samples
-    from stages.measure.session import BoardAccess, measure_device, open_link
+    from stages.measure.session import BoardAccess, check_clock, measure_device, open_link
     from stages.measure.stack_check import check_stack
 
     board, built, flashed = load_board(target.board), read_json(footprint), read_json(flash)
@@ -89,6 +89,7 @@ def run(
     accuracy, audio = NOT_MEASURED, None
     access = BoardAccess(wait_s=config.lock_wait, baud=config.baud)
     with open_link(target, board, flashed, twin, access) as link:
+        check_clock(link, board)
         ops, build_id = len(built["ops"]), flashed["build_id"]
         seen = measure_device(link, expected, ops, build_id, config.runs, config.warmup, progress)
         check_stack(seen.memory.stack_high_water_bytes, built, target.source)

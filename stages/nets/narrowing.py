@@ -38,7 +38,7 @@ def narrowed(net: nn.Module, channels: Channels, kept: Sequence[Tensor]) -> nn.M
         if old.shape != tensor.shape:
             setattr(owner, leaf, nn.Parameter(tensor, old.requires_grad) if isinstance(old, nn.Parameter) else tensor)
     for layer in channels.layers:
-        _update_counts(small, layer)
+        _update_counts(small, layer, kept)
     return small
 
 
@@ -47,41 +47,44 @@ def cut_tensors(channels: Channels, kept: Sequence[Tensor], tensors: Mapping[str
     small = dict(tensors)
     for layer in channels.layers:
         weight = f"{layer.weight}.weight"
-        if weight in small:
-            small[weight] = _cut_weight(layer, channels, kept, small[weight])
-        if layer.group_out is not None:
+        if layer.weight is not None and weight in small:
+            small[weight] = _cut_weight(layer, kept, small[weight])
+        if layer.outputs.can_shrink:
             names = [f"{layer.weight}.bias"]
-            if layer.norm is not None:
-                names += [f"{layer.norm}.{leaf}" for leaf in ("weight", "bias", "running_mean", "running_var")]
+            names += [f"{layer.norm}.{leaf}" for leaf in ("weight", "bias", "running_mean", "running_var")]
             for name in names:
                 if name in small:
-                    small[name] = small[name][kept[layer.group_out]].clone()
+                    small[name] = small[name][_on(small[name], layer.outputs.kept(kept))].clone()
     return small
 
 
-def _cut_weight(layer: Layer, channels: Channels, kept: Sequence[Tensor], weight: Tensor) -> Tensor:
+def _cut_weight(layer: Layer, kept: Sequence[Tensor], weight: Tensor) -> Tensor:
     """Rows are output channels; columns are input channels, or their map positions (CHW) behind a flattening."""
-    if layer.group_out is not None:
-        weight = weight[kept[layer.group_out]]
-    if layer.group_in is not None and not layer.depthwise:
-        indices, width = kept[layer.group_in], channels.widths[layer.group_in]
-        positions = weight.shape[1] // width
-        columns = (indices[:, None] * positions + torch.arange(positions)).flatten()
-        weight = weight[:, columns]
+    if layer.outputs.can_shrink:
+        weight = weight[_on(weight, layer.outputs.kept(kept))]
+    if layer.inputs.can_shrink and not layer.depthwise:
+        positions = weight.shape[1] // len(layer.inputs)
+        columns = (layer.inputs.kept(kept)[:, None] * positions + torch.arange(positions)).flatten()
+        weight = weight[:, _on(weight, columns)]
     return weight.clone(memory_format=torch.contiguous_format)
 
 
-def _update_counts(net: nn.Module, layer: Layer) -> None:
+def _on(tensor: Tensor, indices: Tensor) -> Tensor:
+    """The indices where the tensor is."""
+    return indices.to(tensor.device)
+
+
+def _update_counts(net: nn.Module, layer: Layer, kept: Sequence[Tensor]) -> None:
     """Make the modules say how many channels they have."""
-    module = net.get_submodule(layer.weight)
-    rows, columns = module.weight.shape[:2]
-    if isinstance(module, nn.Conv2d):
-        module.out_channels = rows
-        if not layer.depthwise:
-            module.in_channels = columns
-        elif layer.group_out is not None:  # else nothing is cut, and it may make several channels of each
-            module.in_channels = module.groups = rows
-    else:
-        module.out_features, module.in_features = rows, columns
+    rows = len(layer.outputs.kept(kept))
     if layer.norm is not None:
         net.get_submodule(layer.norm).num_features = rows
+    if layer.weight is None:
+        return
+    module = net.get_submodule(layer.weight)
+    if isinstance(module, nn.Conv2d):
+        module.out_channels, module.in_channels = rows, len(layer.inputs.kept(kept))
+        if layer.depthwise:
+            module.groups = module.in_channels
+    else:
+        module.out_features, module.in_features = module.weight.shape

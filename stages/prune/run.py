@@ -15,7 +15,7 @@ from stages.nets.channels import Channels, find_channels
 from stages.nets.narrowing import narrowed
 from stages.prune.masks import first_broken_layer, folded_forward
 from stages.prune.objectives import Objectives
-from stages.prune.shrink import carry_over_momentum, kept_channels
+from stages.prune.shrink import carry_over_optimiser, kept_channels
 from stages.prune.task import Task
 from stages.prune.trajectory import TrajectoryRow
 from stages.prune.width_update import WidthState, WidthUpdate
@@ -52,9 +52,8 @@ class PruningRun(Run):
         if self.pruning is None:
             self.add_row(self.losses[-1])
 
-    def note(self) -> str:
-        share = self.task.accuracy(self.net, self.forward, self.task.examples.validation)
-        return f"loss {self.losses[-1]:.2f} val {100 * share:.1f} %"
+    def validation_accuracy(self) -> float:
+        return self.task.accuracy(self.net, self.forward, self.task.examples.validation)
 
     def first_broken_layer(self, x: Tensor) -> str | None:
         return first_broken_layer(self.channels, x) or "the loss itself"
@@ -89,9 +88,8 @@ class PruningRun(Run):
         """Go on with only the channels that the masks keep."""
         kept = kept_channels(pruning.state.masks)
         small = narrowed(self.net, self.channels, kept).to(memory_format=self.task.memory_format)
-        optimiser = self.task.optimiser(small)
-        carry_over_momentum(self.channels, kept, (self.net, self.optimiser), (small, optimiser))
-        self.net, self.optimiser, self.pruning = small, optimiser, None
+        carry_over_optimiser(self.channels, kept, self.net, small, self.optimiser)
+        self.net, self.pruning = small, None
         self.widths = tuple(len(indices) for indices in kept)
         self.channels = find_channels(small, self.task.network.input_shape)
 

@@ -20,22 +20,27 @@ def kept_channels(masks: Sequence[Tensor]) -> list[Tensor]:
     return [torch.nonzero(mask, as_tuple=False).flatten() for mask in masks]
 
 
-def carry_over_momentum(
-    channels: Channels,
-    kept: Sequence[Tensor],
-    old: tuple[nn.Module, torch.optim.SGD],
-    new: tuple[nn.Module, torch.optim.SGD],
+def carry_over_optimiser(
+    channels: Channels, kept: Sequence[Tensor], big: nn.Module, small: nn.Module, optimiser: torch.optim.Optimizer
 ) -> None:
-    """Give the small network's optimiser the momentum that the big network's optimiser had."""
-    old_net, old_optimiser = old
-    new_net, new_optimiser = new
-    momentum = {
-        name: old_optimiser.state[parameter]["momentum_buffer"]
-        for name, parameter in old_net.named_parameters()
-        if old_optimiser.state.get(parameter, {}).get("momentum_buffer") is not None
-    }
-    small = cut_tensors(channels, kept, momentum)
-    for name, parameter in new_net.named_parameters():
-        if name in small:
+    """Let the big network's optimiser go on with the small one, in place; momentum and the like are cut, too.
+
+    What it holds beside the network's parameters stays.
+    """
+    parameters = dict(small.named_parameters())
+    name_of = {parameter: name for name, parameter in big.named_parameters() if parameter in optimiser.state}
+    shaped: dict[str, dict[str, Tensor]] = {}  # by what it is, such as momentum_buffer, then by parameter
+    for parameter, name in name_of.items():
+        state = optimiser.state.pop(parameter)
+        optimiser.state[parameters[name]] = state
+        for key, value in state.items():
+            if isinstance(value, Tensor) and value.shape == parameter.shape:
+                shaped.setdefault(key, {})[name] = value
+    for key, values in shaped.items():
+        cut = cut_tensors(channels, kept, values)
+        for name in values:
             # Same memory layout as the parameter's, so that a run resumed from a checkpoint adds in the same order.
-            new_optimiser.state[parameter]["momentum_buffer"] = torch.empty_like(parameter).copy_(small[name])
+            optimiser.state[parameters[name]][key] = torch.empty_like(parameters[name]).copy_(cut[name])
+    replaced = {parameter: parameters[name] for name, parameter in big.named_parameters()}
+    for group in optimiser.param_groups:
+        group["params"] = [replaced.get(parameter, parameter) for parameter in group["params"]]

@@ -1,7 +1,8 @@
 """prune: train the backbone and shrink it, while it trains, until it meets the budgets of the device.
 
 Reads   features/{train,validation,test}_{x,y}.npy, dataset.json (classes, kind of data)
-Writes  network.pt (weights of the small float network), architecture.json, trajectory.csv, metrics.json, layers.csv
+Writes  network.pt (weights of the small float network), architecture.json, trajectory.csv, metrics.json, layers.csv,
+        history.csv
 Fails   ConfigError for a budget that no width can meet or a network that is not made for the data; StageError for a
         loss that is not finite, or for budgets not met by the last epoch (unless a study was told not to look at them)
 """
@@ -23,6 +24,7 @@ class Pruned:
     trajectory: Path  # trajectory.csv: one row per update, then one per epoch
     prune_metrics: Path  # metrics.json: accuracy, resources before and after
     pruned_layers: Path  # layers.csv: what each op needs before and after
+    prune_history: Path  # history.csv: loss and validation accuracy of every epoch
 
 
 @stage("prune", packages=("torch", "numpy"))
@@ -44,6 +46,7 @@ def run(
     from stages.prune.training import train
     from stages.prune.trajectory import group_names, write_trajectory
     from stages.training.examples import load_examples
+    from stages.training.history import write_history
 
     record = read_json(dataset)
     classes = len(record["classes"])
@@ -60,4 +63,5 @@ def run(
         pruned_layers=write_layers(
             out_dir / "layers.csv", trained.unpruned.graph, trained.pruned.graph, budget.runtime
         ),
+        prune_history=write_history(out_dir / "history.csv", trained.losses, trained.accuracies),
     )

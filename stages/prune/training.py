@@ -42,6 +42,8 @@ class Trained:
     unpruned: Channels
     pruned: Channels
     trajectory: tuple[TrajectoryRow, ...]
+    losses: tuple[float, ...]  # of each epoch
+    accuracies: tuple[float, ...]  # on the validation examples, behind each epoch
     macs_trained_relative: float  # computation spent, P_TSK included, over training the unpruned network for as long
     validation_accuracy: float
     test_accuracy: float
@@ -73,18 +75,16 @@ def refuse_unreachable(task: Task, channels: Channels) -> None:
                 way_out += f" or lower {keys} (1 needs {least}{unit})"
                 break
         raise ConfigError(
-            f"budget.{name}: {wanted}{unit} cannot be met, {task.network.title} with {_narrowest(channels, smallest)} "
+            f"budget.{name}: {wanted}{unit} cannot be met, {task.network.title} with {_narrowest(smallest)} "
             f"needs {reachable}; {way_out}"
         )
 
 
-def _narrowest(channels: Channels, smallest: tuple[int, ...]) -> str:
+def _narrowest(smallest: tuple[int, ...]) -> str:
     if not smallest:
-        return "no layer that can be pruned (their channels are concatenated, or are the classes)"
+        return "no layer that can be pruned (their channels are the classes, or are tied to the network's input)"
     width = max(smallest)
-    words = f"{width} channel{'s' if width > 1 else ''} in every layer"
-    has_fixed = any(op.kind == "CONCATENATION" for op in channels.graph.ops)
-    return f"{words} that is not concatenated (those keep all theirs)" if has_fixed else words
+    return f"{width} channel{'s' if width > 1 else ''} in every layer"
 
 
 def _refuse_missed_budgets(task: Task, pruning: WidthUpdate) -> None:
@@ -110,6 +110,8 @@ def _result(task: Task, run: PruningRun, unpruned: Channels) -> Trained:
         unpruned=unpruned,
         pruned=run.channels,
         trajectory=tuple(run.rows),
+        losses=tuple(run.losses),
+        accuracies=tuple(run.accuracies),
         macs_trained_relative=run.macs_trained / trained_unpruned,
         validation_accuracy=task.accuracy(run.net, run.forward, task.examples.validation),
         test_accuracy=task.accuracy(run.net, run.forward, task.examples.test),

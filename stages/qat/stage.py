@@ -1,7 +1,8 @@
 """qat: fine-tune the pruned network with int8 rounding in the loop.
 
 Reads   features (.npy splits), network.pt, architecture.json
-Writes  qat.pt (the float graph with trained weights and the int8 grid of every tensor), metrics.json
+Writes  qat.pt (the float graph with trained weights and the int8 grid of every tensor), metrics.json,
+        history.csv
 Fails   StageError when the weights do not fit the architecture, or the loss is not finite
 """
 
@@ -20,6 +21,7 @@ class Quantised:
 
     qat_network: Path  # qat.pt
     qat_metrics: Path  # metrics.json
+    qat_history: Path  # history.csv: loss and validation accuracy of every epoch
 
 
 @stage("qat", packages=("torch", "numpy"))
@@ -38,6 +40,7 @@ def run(
     from stages.qat.training import train
     from stages.training.determinism import reproducible
     from stages.training.examples import load_examples
+    from stages.training.history import write_history
 
     shape = read_architecture(architecture)
     examples = load_examples(features, shape.classes)
@@ -51,4 +54,5 @@ def run(
     return Quantised(
         qat_network=save_quantised(out_dir / "qat.pt", trained.net, before, after),
         qat_metrics=write_json(out_dir / "metrics.json", metrics),
+        qat_history=write_history(out_dir / "history.csv", trained.losses, trained.accuracies),
     )

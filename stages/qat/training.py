@@ -20,8 +20,10 @@ from pipeline.stage import Checkpoint, Progress
 from stages.qat.config import QatConfig
 from stages.qat.fake_quant import FakeQuantNetwork
 from stages.training import loop
-from stages.training.examples import Examples
+from stages.training.evaluation import accuracy, predictions
+from stages.training.examples import Examples, Split
 
+EVALUATED_AT_ONCE = 32  # samples: the doubles of a layer stay near the cache
 _BEFORE_TRAINING = -1  # in place of an epoch: the draw of the calibration samples
 
 
@@ -31,11 +33,16 @@ class QatRun(loop.Run):
 
     net: FakeQuantNetwork
     calibration: Tensor
+    validation: Split
     epochs: int
 
     def begin_epoch(self) -> None:
         if self.epoch == 0 or self.epoch < self.epochs - 1:
             self.net.calibrate(self.calibration)
+
+    def validation_accuracy(self) -> float:
+        found = predictions(self.net, self.net, self.validation.x, EVALUATED_AT_ONCE)
+        return accuracy(found, self.validation.y)
 
 
 def train(
@@ -56,7 +63,13 @@ def train(
     def start(stored: Mapping[str, Any] | None) -> QatRun:
         net = network if stored is None else deepcopy(network)  # should the stored weights not fit, it is untouched
         optimiser = torch.optim.Adam(net.parameters(), lr=config.learning_rate)
-        return QatRun(net=net, optimiser=optimiser, calibration=samples, epochs=config.epochs)
+        return QatRun(
+            net=net,
+            optimiser=optimiser,
+            calibration=samples,
+            validation=examples.validation,
+            epochs=config.epochs,
+        )
 
     def batches(epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
         chosen = _permutation(count, config.seed, epoch).split(config.batch)

@@ -24,7 +24,7 @@ from pipeline.errors import StageError
 from pipeline.stage import Checkpoint, Progress
 from stages.training.determinism import derived_seed
 
-CHECKPOINT_FORMAT = 4
+CHECKPOINT_FORMAT = 5
 # What reading a checkpoint raises when the file is torn, of another format or of another network.
 UNREADABLE = (
     *(OSError, EOFError, RuntimeError, ValueError, KeyError, TypeError, AttributeError),
@@ -60,6 +60,7 @@ class Run:
     epoch: int = 0
     step: int = 0
     losses: list[float] = field(default_factory=list)  # the mean of each epoch
+    accuracies: list[float] = field(default_factory=list)  # on the validation examples, behind each epoch
 
     def forward(self, x: Tensor) -> Tensor:
         return self.net(x)
@@ -73,9 +74,13 @@ class Run:
     def after_epoch(self) -> None:
         """Behind the last step of an epoch, before the checkpoint."""
 
+    def validation_accuracy(self) -> float:
+        """Of the network as it is now; neither its state nor the random numbers may depend on this."""
+        raise NotImplementedError
+
     def note(self) -> str:
         """What to tell people about the epoch."""
-        return f"loss {self.losses[-1]:.3f}"
+        return f"loss {self.losses[-1]:.2f} val {100 * self.accuracies[-1]:.1f} %"
 
     def first_broken_layer(self, x: Tensor) -> str | None:
         """Where the forward pass of these inputs stops being finite, if that can be told."""
@@ -103,6 +108,7 @@ def train(recipe: Recipe, start: Start[AnyRun], batches: Batches, progress: Prog
         run.losses.append(_train_epoch(recipe, run, batches(run.epoch)))
         run.epoch += 1
         run.after_epoch()
+        run.accuracies.append(run.validation_accuracy())
         checkpoint.save(lambda path: _save(run, path))
         progress.advance(1, note=run.note())
     return run
@@ -155,6 +161,7 @@ def _save(run: Run, path: Path) -> None:
         "epoch": run.epoch,
         "step": run.step,
         "losses": run.losses,
+        "accuracies": run.accuracies,
         "own": run.own_state(),
     }
     torch.save(stored, path)
@@ -172,7 +179,8 @@ def _resumed(start: Start[AnyRun], checkpoint: Checkpoint) -> AnyRun | None:
         run = start({**stored["own"]})
         run.net.load_state_dict(stored["net"])
         run.optimiser.load_state_dict(stored["optimiser"])
-        run.epoch, run.step, run.losses = stored["epoch"], stored["step"], list(stored["losses"])
+        run.epoch, run.step = stored["epoch"], stored["step"]
+        run.losses, run.accuracies = list(stored["losses"]), list(stored["accuracies"])
     except UNREADABLE:
         checkpoint.drop()
         return None

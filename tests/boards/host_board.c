@@ -57,6 +57,18 @@ void board_set_baud(uint32_t baud) { printf("{%u baud}", (unsigned)baud); }
 
 uint32_t board_first_baud(void) { return ENERGY ? 9600u : 115200u; }
 
+#ifndef TROUBLE
+#define TROUBLE NULL
+#endif
+
+const char *board_trouble(void) { return TROUBLE; }
+
+bool board_chip(uint32_t index, struct board_register *found) {
+  *found = (struct board_register){index == 0 ? "CPUID" : "REVISION",
+                                   0x411FC271u + index};
+  return index < 2;
+}
+
 bool board_measures_energy(void) { return ENERGY != 0; }
 
 void board_pulse(void) { printf("{pulse}"); }

@@ -18,7 +18,7 @@ uint16_t board_take(void);
 /* Bytes from the host that were damaged or lost since board_start. */
 uint32_t board_receive_errors(void);
 
-/* Send one byte to the host; waits for room. */
+/* Send one byte to the host; waits for room, but not for ever: a byte that nothing takes is dropped. */
 void board_put(uint8_t byte);
 
 /* Serial rate: whether the UART can come within 2 % of it, and the change, after pending output has left. */
@@ -32,8 +32,19 @@ uint32_t board_first_baud(void);
  * that it is called once an hour. */
 uint64_t board_ticks(void);
 
-/* Core clock; on the twin that of the board it stands for, as if each instruction took one cycle. */
+/* Core clock as it is; on the twin that of the board it stands for, as if each instruction took one cycle. */
 uint32_t board_clock_hz(void);
+
+/* Why nothing may be measured here, such as a clock that did not start; NULL when all is well. */
+const char *board_trouble(void);
+
+/* Identity, option bytes, clocks and power as the registers have them now, to be compared with board.yaml; false behind
+ * the last one. */
+struct board_register {
+    const char *name;
+    uint32_t value;
+};
+bool board_chip(uint32_t index, struct board_register *found);
 
 /* Built for energy measurements: time is told by board_pulse() instead of text. */
 bool board_measures_energy(void);
@@ -55,7 +66,7 @@ const char *board_name(void);
 uint32_t board_stack_high_water_bytes(void);
 uint32_t board_stack_bytes(void);
 
-/* Let pending output leave, then start again from reset. */
+/* Let pending output leave, then start again from reset; where nobody can be told why, a light says it. */
 _Noreturn void board_reset(void);
 
 #endif

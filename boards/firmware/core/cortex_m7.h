@@ -17,6 +17,7 @@
 #define NVIC_ISER(interrupt) REGISTER(0xE000E100u + 4u * ((interrupt) / 32u))
 #define NVIC_BIT(interrupt) (1u << ((interrupt) % 32u))
 
+#define SCB_CPUID REGISTER(0xE000ED00u)
 #define SCB_VTOR REGISTER(0xE000ED08u)
 #define SCB_AIRCR REGISTER(0xE000ED0Cu)
 #define SCB_AIRCR_VECTKEY (0x05FAu << 16)

@@ -14,6 +14,9 @@ struct ticks {
     uint32_t slow_last;
 };
 
+/* What the slow counter alone says. */
+uint64_t ticks_nearby(struct ticks *ticks, uint32_t slow, uint32_t unit);
+
 /* The count now, from both counters read at nearly the same time; `unit` is what one step of the slow one is worth. */
 uint64_t ticks_now(struct ticks *ticks, uint32_t fast, uint32_t slow, uint32_t unit);
 

@@ -15,6 +15,7 @@
 #endif
 
 static uint64_t paused_ticks;
+static uint64_t lap_ends[BENCH_MOST_LAPS + 1u];
 static int8_t output[MODEL_OUTPUT_BYTES];
 
 void bench_lap(void)
@@ -43,6 +44,25 @@ void bench_infer(uint32_t times)
     if (times > 0u) {
         memcpy(output, model_output(), sizeof output);
     }
+}
+
+uint64_t bench_burst(uint32_t times)
+{
+    input_as_tensor();
+    lap_ends[0] = board_ticks();
+    for (uint32_t run = 1; run <= times; run++) {
+        input_to_model();
+        model_invoke();
+        lap_ends[run] = board_ticks();
+    }
+    board_alive();
+    memcpy(output, model_output(), sizeof output);
+    return lap_ends[times] - lap_ends[0];
+}
+
+uint64_t bench_lap_ticks(uint32_t lap)
+{
+    return lap_ends[lap + 1u] - lap_ends[lap];
 }
 
 void bench_invoke(void)

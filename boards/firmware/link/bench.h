@@ -24,6 +24,12 @@ void bench_features(void);
 void bench_listen(void);
 #endif
 
+/* Run `times` (at most BENCH_MOST_LAPS) right behind each other, caches as warm as they get, with nothing but a look at
+ * the counter between two of them; keeps the output. Returns the ticks of all of them, bench_lap_ticks() of each. */
+#define BENCH_MOST_LAPS 32u
+uint64_t bench_burst(uint32_t times);
+uint64_t bench_lap_ticks(uint32_t lap);
+
 /* The network on what model_input() holds; keeps the output. */
 void bench_invoke(void);
 

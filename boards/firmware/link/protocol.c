@@ -12,7 +12,7 @@
 #include "crc32.h"
 #include "input.h"
 #include "model.h"
-#include "prof.h"
+#include "readings.h"
 #include "reply_check.h"
 #include "ring.h"
 #include "tensor.h"
@@ -138,6 +138,9 @@ static void put_count(const char *head, uint32_t count)
 
 static void run_infer(const struct words *words)
 {
+    if (!readings_allowed()) {
+        return;
+    }
     uint32_t inferences = DEFAULT_INFERENCES;
     uint32_t warmups = DEFAULT_WARMUPS;
     if (words->count > 1u && (!command_decimal(words->at[1], &inferences) || inferences == 0u)) {
@@ -181,48 +184,6 @@ static void run_output(const struct words *words)
     command_put_hex("m-output-[", (const uint8_t *)bench_output(), MODEL_OUTPUT_BYTES);
 }
 
-static void put_layer(uint64_t ticks)
-{
-    text_put(",");
-    text_put_decimal(ticks);
-    text_put("]\r\n");
-}
-
-static void run_layers(const struct words *words)
-{
-    (void)words;
-    bench_infer_layers();
-#if MODEL_FRONT_END
-    text_put("m-layer-[front_end");
-    put_layer(prof_front_end_ticks());
-#endif
-    for (uint32_t index = 0; index < MODEL_OPS; index++) {
-        text_put("m-layer-[");
-        text_put_decimal(index);
-        put_layer(prof_ticks(index));
-    }
-}
-
-static void run_memory(const struct words *words)
-{
-    (void)words;
-    text_put("m-memory-[");
-    text_put_decimal(board_stack_high_water_bytes());
-    text_put(",");
-    text_put_decimal(board_stack_bytes());
-    text_put(",");
-    text_put_decimal(MODEL_ARENA_BYTES);
-    text_put("]\r\n");
-}
-
-static void run_clock(const struct words *words)
-{
-    (void)words;
-    text_put("m-clock-[");
-    text_put_decimal(board_clock_hz());
-    text_put("]\r\n");
-}
-
 static void run_baud(const struct words *words)
 {
     uint32_t baud = baud_now();
@@ -257,12 +218,25 @@ static void run_reset(const struct words *words)
 }
 
 static const struct command COMMANDS[] = {
-    {"name", 1, run_name},     {"profile", 1, run_profile},   {"timestamp", 1, run_timestamp},
-    {"db", 3, run_db},         {"infer", 3, run_infer},       {"results", 1, run_results},
-    {"build", 1, run_build},   {"crc", 1, run_crc},           {"output", 1, run_output},
-    {"layers", 1, run_layers}, {"memory", 1, run_memory},     {"clock", 1, run_clock},
-    {"baud", 2, run_baud},     {"errors", 1, run_errors},     {"reset", 1, run_reset},
-    {"tensor", 3, tensor_run}, {"check", 1, reply_check_run},
+    {"name", 1, run_name},
+    {"profile", 1, run_profile},
+    {"timestamp", 1, run_timestamp},
+    {"db", 3, run_db},
+    {"infer", 3, run_infer},
+    {"results", 1, run_results},
+    {"build", 1, run_build},
+    {"crc", 1, run_crc},
+    {"output", 1, run_output},
+    {"layers", 1, readings_layers},
+    {"burst", 2, readings_burst},
+    {"memory", 1, readings_memory},
+    {"clock", 1, readings_clock},
+    {"chip", 1, readings_chip},
+    {"baud", 2, run_baud},
+    {"errors", 1, run_errors},
+    {"reset", 1, run_reset},
+    {"tensor", 3, tensor_run},
+    {"check", 1, reply_check_run},
 };
 
 /* Split in place at spaces; words beyond COMMAND_MAX_WORDS are dropped, the count tells that there were too many. */
@@ -342,6 +316,9 @@ void protocol_boot(void)
     text_put(board_measures_energy() ? "m-timestamp-mode-energy\r\n" : "m-timestamp-mode-performance\r\n");
     if (board_was_hung()) {
         text_put("m-[reset by watchdog]\r\n");
+    }
+    if (board_trouble() != NULL) {
+        put_bracketed("m-[trouble: ", board_trouble());
     }
     if (!board_measures_energy()) {
         bench_lap();

@@ -1,16 +1,25 @@
 /* board.c: board.h on STM32 boards with a Cortex-M7. */
 #include "board.h"
 
+#include "chip.h"
 #include "clock.h"
 #include "console.h"
 #include "cortex_m7.h"
 #include "counter.h"
+#include "light.h"
 #include "mpu.h"
 #include "pins.h"
 #include "watchdog.h"
 #include "wiring.h"
 
+/* Images of a first day (pipeline bringup): 1 has the internal clock and neither caches nor MPU, 2 the full clock. */
+#ifndef BRINGUP_STAGE
+#define BRINGUP_STAGE 3
+#endif
+
 extern const uint32_t _stack_guard[]; /* sections.ld */
+
+static enum start_step at;
 
 /* The peripherals of both families lie below 0x60000000 (RM0385, RM0410, RM0433, chapter 2). */
 static const struct mpu_region REGIONS[] = {
@@ -49,14 +58,24 @@ static void caches_on(void)
 
 void board_start(void)
 {
+    at = START_WATCHDOG;
     watchdog_read_cause();
-    watchdog_start(); /* before anything can wait in vain, such as for a crystal */
-    clock_start();
-    mpu_start(REGIONS, sizeof REGIONS / sizeof REGIONS[0]);
-    caches_on();
+    watchdog_start(); /* before anything can wait in vain */
+    at = START_CLOCK;
+    chip_read(); /* before the MPU closes what it reads */
+    clock_start(BRINGUP_STAGE > 1);
+    at = START_MEMORY;
+    if (BRINGUP_STAGE > 2) {
+        mpu_start(REGIONS, sizeof REGIONS / sizeof REGIONS[0]);
+        caches_on();
+    }
+    at = START_COUNTER;
     counter_start();
+    pin_high(TIMESTAMP_PIN);
     pin_output(TIMESTAMP_PIN);
+    at = START_CONSOLE;
     console_start(BOARD_BAUD);
+    at = START_DONE;
 }
 
 uint64_t board_ticks(void)
@@ -66,7 +85,17 @@ uint64_t board_ticks(void)
 
 uint32_t board_clock_hz(void)
 {
-    return BOARD_CLOCK_HZ;
+    return clock_now.core_hz;
+}
+
+const char *board_trouble(void)
+{
+    return clock_now.trouble;
+}
+
+bool board_chip(uint32_t index, struct board_register *found)
+{
+    return chip_register(index, found);
 }
 
 bool board_measures_energy(void)
@@ -77,9 +106,7 @@ bool board_measures_energy(void)
 void board_pulse(void)
 {
     pin_low(TIMESTAMP_PIN);
-    const uint32_t start = DWT_CYCCNT;
-    while (DWT_CYCCNT - start < 2u * (BOARD_CLOCK_HZ / 1000000u)) {
-    }
+    counter_pause_us(2); /* not by the cycle counter, which a debugger may stop */
     pin_high(TIMESTAMP_PIN);
 }
 
@@ -101,7 +128,9 @@ const char *board_name(void)
 
 _Noreturn void board_reset(void)
 {
-    console_drain();
+    if (!console_drain()) {
+        light_blink(at);
+    }
     barrier();
     SCB_AIRCR = SCB_AIRCR_VECTKEY | (SCB_AIRCR & SCB_AIRCR_PRIGROUP_MASK) | SCB_AIRCR_SYSRESETREQ;
     barrier();

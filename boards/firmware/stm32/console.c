@@ -9,6 +9,8 @@
 #include "cortex_m7.h"
 #include "pins.h"
 #include "ring.h"
+#include "wait.h"
+#include "watchdog.h"
 #include "wiring.h"
 
 #define USART_CR1 REGISTER(CONSOLE_USART_BASE + 0x00u)
@@ -34,6 +36,11 @@
 #define LEAST_DIVIDER 16u
 #define MOST_DIVIDER 0xFFFFu
 
+/* Longer than a byte takes at 9600 baud, and two of them are in flight. */
+#define BYTE_MS 20u
+
+/* A fault may come before the console is up, and a USART may stop: nobody waits for it longer than for two bytes. */
+static enum { CONSOLE_DOWN, CONSOLE_UP, CONSOLE_STUCK } state;
 static struct ring received;
 
 void console_start(uint32_t baud)
@@ -42,26 +49,35 @@ void console_start(uint32_t baud)
     pin_alternate(CONSOLE_TX, ALTERNATE_FUNCTION);
     pin_alternate(CONSOLE_RX, ALTERNATE_FUNCTION);
     USART_CR1 = 0;
-    USART_BRR = baud_divider(clock_console_hz, baud);
+    USART_BRR = baud_divider(clock_now.console_hz, baud);
     USART_CR1 = USART_CR1_UE | USART_CR1_RE | USART_CR1_TE | USART_CR1_RXNEIE;
     NVIC_ISER(CONSOLE_INTERRUPT) = NVIC_BIT(CONSOLE_INTERRUPT);
+    state = CONSOLE_UP;
 }
 
-void console_drain(void)
+/* Once it has waited in vain it only looks, so that a long message does not wait at each of its bytes. */
+static bool has_set(uint32_t flag)
 {
-    while ((USART_ISR & USART_ISR_TC) == 0u) {
-        board_alive();
+    if (state == CONSOLE_DOWN) {
+        return false;
     }
+    state = wait_until(&USART_ISR, flag, flag, state == CONSOLE_UP ? BYTE_MS : 0u) ? CONSOLE_UP : CONSOLE_STUCK;
+    return state == CONSOLE_UP;
+}
+
+bool console_drain(void)
+{
+    return has_set(USART_ISR_TC);
 }
 
 void console_interrupt(void)
 {
-    const uint32_t state = USART_ISR;
-    USART_ICR = state & (USART_ISR_FE | USART_ISR_NF | USART_ISR_ORE); /* its bits lie where the flags do */
-    if ((state & USART_ISR_RXNE) != 0u) {
-        ring_put(&received, (uint8_t)USART_RDR, (state & (USART_ISR_FE | USART_ISR_NF)) != 0u);
+    const uint32_t flags = USART_ISR;
+    USART_ICR = flags & (USART_ISR_FE | USART_ISR_NF | USART_ISR_ORE); /* its bits lie where the flags do */
+    if ((flags & USART_ISR_RXNE) != 0u) {
+        ring_put(&received, (uint8_t)USART_RDR, (flags & (USART_ISR_FE | USART_ISR_NF)) != 0u);
     }
-    if ((state & USART_ISR_ORE) != 0u) {
+    if ((flags & USART_ISR_ORE) != 0u) {
         ring_lose(&received); /* what the shift register held; RDR was whole */
     }
 }
@@ -78,23 +94,23 @@ uint32_t board_receive_errors(void)
 
 void board_put(uint8_t byte)
 {
-    while ((USART_ISR & USART_ISR_TXE) == 0u) {
-        board_alive();
+    if (has_set(USART_ISR_TXE)) {
+        USART_TDR = byte;
+        watchdog_restart(); /* a long reply at a slow rate is no hang */
     }
-    USART_TDR = byte;
 }
 
 bool board_can_baud(uint32_t baud)
 {
-    const uint32_t divider = baud_divider(clock_console_hz, baud);
-    return divider >= LEAST_DIVIDER && divider <= MOST_DIVIDER && baud_is_near(clock_console_hz, divider, baud);
+    const uint32_t divider = baud_divider(clock_now.console_hz, baud);
+    return divider >= LEAST_DIVIDER && divider <= MOST_DIVIDER && baud_is_near(clock_now.console_hz, divider, baud);
 }
 
 void board_set_baud(uint32_t baud)
 {
-    console_drain();
+    (void)console_drain();
     USART_CR1 &= ~USART_CR1_UE; /* BRR may be written only while the USART is off */
-    USART_BRR = baud_divider(clock_console_hz, baud);
+    USART_BRR = baud_divider(clock_now.console_hz, baud);
     USART_CR1 |= USART_CR1_UE;
 }
 

@@ -3,13 +3,14 @@
 #ifndef CONSOLE_H
 #define CONSOLE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* Set up pins, UART and interrupt; their peripheral clocks run already. */
 void console_start(uint32_t baud);
 
-/* Wait until the last byte has left the shift register. */
-void console_drain(void);
+/* Wait until the last byte has left the shift register; false if it does not, or nothing ever could. */
+bool console_drain(void);
 
 /* The interrupt's handler. */
 void console_interrupt(void);

@@ -3,6 +3,8 @@
  */
 #include "counter.h"
 
+#include <stdbool.h>
+
 #include "clock.h"
 #include "cortex_m7.h"
 #include "ticks.h"
@@ -16,23 +18,57 @@
 #define TIM2_ARR REGISTER(0x4000002Cu)
 
 #define SLOW_HZ 1000000u
+/* Both counters run from one PLL; between their two reads lies an interrupt at most. */
+#define MOST_APART_US 100
 
 static struct ticks ticks;
+static uint32_t restarts;
 
-void counter_start(void)
+static void cycles_from(uint32_t value)
 {
     SCB_DEMCR |= SCB_DEMCR_TRCENA;
     DWT_LAR = DWT_LAR_KEY;
-    TIM2_PSC = clock_timer_hz / SLOW_HZ - 1u;
+    DWT_CYCCNT = value;
+    DWT_CTRL |= DWT_CTRL_CYCCNTENA;
+}
+
+void counter_start(void)
+{
+    TIM2_PSC = clock_now.timer_hz / SLOW_HZ - 1u;
     TIM2_ARR = UINT32_MAX;
     TIM2_EGR = TIM_EGR_UG; /* takes over the prescaler and clears the counter */
-    DWT_CYCCNT = 0;
-    DWT_CTRL |= DWT_CTRL_CYCCNTENA;
+    cycles_from(0);
     TIM2_CR1 = TIM_CR1_CEN;
+}
+
+static bool stands_still(void)
+{
+    return (SCB_DEMCR & SCB_DEMCR_TRCENA) == 0u || (DWT_CTRL & DWT_CTRL_CYCCNTENA) == 0u;
 }
 
 uint64_t counter_now(void)
 {
+    const uint32_t unit = clock_now.core_hz / SLOW_HZ;
     const uint32_t cycles = DWT_CYCCNT;
-    return ticks_now(&ticks, cycles, TIM2_CNT, BOARD_CLOCK_HZ / SLOW_HZ);
+    const uint64_t nearby = ticks_nearby(&ticks, TIM2_CNT, unit);
+    const int32_t apart = (int32_t)(cycles - (uint32_t)nearby);
+    const int32_t most_apart = MOST_APART_US * (int32_t)unit;
+    if (stands_still() || apart > most_apart || apart < -most_apart) {
+        restarts++;
+        cycles_from((uint32_t)nearby + unit); /* a whole step on, so that time never goes back */
+        return nearby + unit;
+    }
+    return nearby + (uint64_t)(int64_t)apart;
+}
+
+uint32_t counter_restarts(void)
+{
+    return restarts;
+}
+
+void counter_pause_us(uint32_t us)
+{
+    const uint32_t start = TIM2_CNT;
+    while (TIM2_CNT - start <= us) { /* the first microsecond may be a short one */
+    }
 }

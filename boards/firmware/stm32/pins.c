@@ -25,7 +25,6 @@ void pin_alternate(struct pin pin, uint32_t function)
 
 void pin_output(struct pin pin)
 {
-    pin_high(pin);
     GPIO_MODER(pin) = with_field(GPIO_MODER(pin), 2u * pin.number, 2, MODE_OUTPUT);
 }
 

@@ -12,7 +12,7 @@ struct pin {
 /* Give the pin to a peripheral, with a pull-up: no start bits out of an open line. */
 void pin_alternate(struct pin pin, uint32_t function);
 
-/* Push-pull output, high at first. */
+/* Push-pull output, at the level set before. */
 void pin_output(struct pin pin);
 
 void pin_high(struct pin pin);

@@ -4,6 +4,7 @@
 #include "watchdog.h"
 
 #include "cortex_m7.h"
+#include "wait.h"
 #include "wiring.h"
 
 #define IWDG_KR REGISTER(IWDG_BASE + 0x00u)
@@ -15,6 +16,9 @@
 #define IWDG_RLR REGISTER(IWDG_BASE + 0x08u)
 #define IWDG_RLR_LONGEST 0xFFFu
 #define IWDG_SR REGISTER(IWDG_BASE + 0x0Cu)
+
+/* The LSI's domain takes new values over in about five of its cycles. Without an LSI there is no watchdog either. */
+#define TAKE_OVER_MS 10u
 
 static bool bitten;
 
@@ -31,8 +35,7 @@ void watchdog_start(void)
     IWDG_KR = IWDG_KR_UNLOCK;
     IWDG_PR = IWDG_PR_DIV256;
     IWDG_RLR = IWDG_RLR_LONGEST;
-    while (IWDG_SR != 0u) { /* the LSI's domain takes the values over: about five of its cycles */
-    }
+    (void)wait_until(&IWDG_SR, UINT32_MAX, 0u, TAKE_OVER_MS);
     IWDG_KR = IWDG_KR_RELOAD;
 }
 

@@ -77,9 +77,9 @@ def build_images(
     input_is_uint8: bool = False,
 ) -> Images:
     """Compile what `write_sources` wrote together with the firmware and link it for the board and for its twin."""
-    support = FIRMWARE / board.support
+    support = _with_subfolders(FIRMWARE / board.support)
     shared = [*portable_sources(generated), *_device_sources(optimise)]
-    real, twin = [*_sources(support), *_sources(board.folder)], _sources(VIRTUAL)
+    real, twin = [*_sources(*support), *_sources(board.folder)], _sources(VIRTUAL)
     scripts = {folder: [folder / "memory.ld", FIRMWARE / "core" / "sections.ld"] for folder in (board.folder, VIRTUAL)}
     defines = {
         "BOARD_NAME": f'"{board.name}"',
@@ -88,7 +88,7 @@ def build_images(
         "BOARD_MEASURES_ENERGY": f"{measures_energy:d}",
         "INPUT_IS_UINT8": f"{input_is_uint8:d}",
     }
-    tools = Toolchain(optimise=optimise, path_names={BOARDS_FOLDER: "boards", generated: "generated"})
+    tools = Toolchain(optimise=optimise, path_names={BOARDS_FOLDER: "boards", generated: "generated"}, fpu=board.fpu)
     compiler = tools.version()
     files = [*shared, *real, *twin, *scripts[board.folder], *scripts[VIRTUAL], *generated.glob("*.h")]
     files += [*FIRMWARE.rglob("*.h"), *board.folder.glob("*.h"), *VIRTUAL.glob("*.h")]
@@ -96,7 +96,7 @@ def build_images(
     (generated / "build_id.h").write_text(
         f'#ifndef BUILD_ID_H\n#define BUILD_ID_H\n#define BUILD_ID "{build_id}"\n#endif\n'
     )
-    includes = [*INCLUDES, generated, support, board.folder]
+    includes = [*INCLUDES, generated, *support, board.folder]
     with tempfile.TemporaryDirectory(dir=out_dir) as scratch:
         objects = Path(scratch).resolve()
         common = tools.compile_all(shared, includes, {"INPUT_IS_UINT8": defines["INPUT_IS_UINT8"]}, objects / "shared")
@@ -118,6 +118,10 @@ def _device_sources(optimise: str) -> list[Path]:
     """What stands in for the C library: short strings always, short copies where speed is not all."""
     names = ("strings", "memory") if optimise == "Os" else ("strings",)
     return [FIRMWARE / "device" / f"{name}.c" for name in names]
+
+
+def _with_subfolders(folder: Path) -> list[Path]:
+    return [folder, *sorted(path for path in folder.rglob("*") if path.is_dir())]
 
 
 def _sources(*folders: Path) -> list[Path]:

@@ -17,7 +17,7 @@ OBJCOPY = "arm-none-eabi-objcopy"
 TIME_LIMIT_S = 300.0
 _INSTALL = "apt-get install --no-install-recommends gcc-arm-none-eabi libnewlib-arm-none-eabi"
 
-CORE_FLAGS = ("-mcpu=cortex-m7", "-mthumb", "-mfpu=fpv5-d16", "-mfloat-abi=hard")
+CORE_FLAGS = ("-mcpu=cortex-m7", "-mthumb", "-mfpu=fpv5-d16", "-mfloat-abi=hard")  # of most of them: see core_flags
 C_FLAGS = (
     *("-std=c11", "-g", "-ffunction-sections", "-fdata-sections"),
     *("-ffp-contract=fast",),  # the M7 multiplies and adds in one instruction
@@ -27,6 +27,7 @@ C_FLAGS = (
     ),  # with -fwrapv gcc would regroup the kernels' sums and run out of registers (+40 % instructions)
     *("-Wall", "-Wextra", "-Werror", "-Wconversion", "-Wshadow", "-Wdouble-promotion"),
 )
+_LIBRARIES = ("-lc", "-lgcc")
 # What runs in an inference is compiled as wanted; the rest, which waits for the host, for size.
 _HOT_FOLDERS = frozenset({"kernels", "inner", "audio", "generated"})
 _SMALLEST = "Os"
@@ -46,10 +47,15 @@ class Toolchain:
 
     optimise: str  # O2, O3, Os
     path_names: Mapping[Path, str]  # folder -> what debug information calls it
+    fpu: str = "fpv5-d16"  # as board.yaml names it
+
+    @property
+    def core_flags(self) -> tuple[str, ...]:
+        return tuple(f"-mfpu={self.fpu}" if flag.startswith("-mfpu=") else flag for flag in CORE_FLAGS)
 
     @property
     def flags(self) -> tuple[str, ...]:
-        return (*CORE_FLAGS, f"-{self.optimise}", *C_FLAGS)
+        return (*self.core_flags, f"-{self.optimise}", *C_FLAGS)
 
     def level(self, source: Path) -> str:
         """How a file is optimised."""
@@ -83,7 +89,7 @@ class Toolchain:
         """An ELF image; the scripts are read in turn."""
         script_flags = [f"-Wl,-T,{script}" for script in scripts]
         run_tool(
-            [COMPILER, *CORE_FLAGS, *LINK_FLAGS, *script_flags, *map(str, objects), "-lc", "-lgcc", "-o", str(output)]
+            [COMPILER, *self.core_flags, *LINK_FLAGS, *script_flags, *map(str, objects), *_LIBRARIES, "-o", str(output)]
         )
         return output
 

@@ -2,8 +2,9 @@
 
 An access to any other address of the peripheral space is recorded, and so is one to a peripheral whose clock is off.
 Bits that hardware sets in answer to a request (a clock is ready, a voltage is reached) are set at once. From what was
-written, the clocks follow. Which pins and which USART are allowed comes from board.yaml, so that it and wiring.h must
-agree.
+written, the clocks follow; until the core is switched over, its internal oscillator drives everything. `Silicon` says
+what is unlike the data sheet: an oscillator that is dead, another revision, a USART that sends nothing. Which pins and
+which USART are allowed comes from board.yaml, so that it and wiring.h must agree.
 """
 
 from __future__ import annotations
@@ -20,11 +21,19 @@ CORE = {
     0xE0001000: "DWT_CTRL",
     0xE0001004: "DWT_CYCCNT",
     0xE0001FB0: "DWT_LAR",
+    0xE000E010: "SYST_CSR",
+    0xE000E014: "SYST_RVR",
+    0xE000E018: "SYST_CVR",
     0xE000E100: "NVIC_ISER0",
     0xE000E104: "NVIC_ISER1",
+    0xE000ED00: "CPUID",
     0xE000ED08: "SCB_VTOR",
     0xE000ED0C: "SCB_AIRCR",
     0xE000ED14: "SCB_CCR",
+    0xE000ED28: "SCB_CFSR",
+    0xE000ED2C: "SCB_HFSR",
+    0xE000ED34: "SCB_MMFAR",
+    0xE000ED38: "SCB_BFAR",
     0xE000ED80: "SCB_CCSIDR",
     0xE000ED84: "SCB_CSSELR",
     0xE000ED88: "SCB_CPACR",
@@ -50,6 +59,10 @@ F7 = {
     0x40007000: "PWR_CR1",
     0x40007004: "PWR_CSR1",
     0x40023C00: "FLASH_ACR",
+    0x40023C14: "FLASH_OPTCR",
+    0x40023C18: "FLASH_OPTCR1",
+    0x1FF0F440: "FLASH_SIZE",
+    0xE0042000: "DBGMCU_IDCODE",
     0xE0042008: "DEBUG_FREEZE",
 }
 H7 = {
@@ -70,6 +83,9 @@ H7 = {
     0x58024818: "PWR_D3CR",
     0x5800042C: "SYSCFG_PWRCR",
     0x52002000: "FLASH_ACR",
+    0x5200201C: "FLASH_OPTSR",
+    0x1FF1E880: "FLASH_SIZE",
+    0x5C001000: "DBGMCU_IDCODE",
     0x5C001054: "DEBUG_FREEZE",
 }
 USART = {0x00: "CR1", 0x0C: "BRR", 0x1C: "ISR", 0x20: "ICR", 0x24: "RDR", 0x28: "TDR"}
@@ -82,6 +98,26 @@ Registers = dict[str, int]
 
 
 @dataclass(frozen=True)
+class Silicon:
+    """One chip on one board, and what is wrong with it."""
+
+    hse_starts: bool = True
+    pll_locks: bool = True
+    voltage_is_reached: bool = True  # over-drive (F7), VOS (H7)
+    usart_sends: bool = True  # False: TXE and TC never come
+    device_id: int | None = None  # None: the described one
+    revision: int | None = None  # None: the newest described one
+    flash_kib: int | None = None
+    option_bytes: int | None = None  # FLASH_OPTCR (F7) or FLASH_OPTSR (H7)
+    hse_error: float = 0.0  # share by which the oscillator is off
+    most_baud: int = 10_000_000  # above it the line turns bytes into others
+    watchdog_bites: bool = True
+    restarts_on_request: bool = True
+    stuck_ram: int | None = None  # address of a word whose lowest bit is stuck at one
+    stuck_flash: int | None = None  # the same in the image
+
+
+@dataclass(frozen=True)
 class Clocks:
     """What the written registers make of the oscillator."""
 
@@ -90,17 +126,17 @@ class Clocks:
     timer_hz: int
 
 
-def _f7_answers(name: str, value: int, written: Registers) -> int:
+def _f7_answers(name: str, value: int, written: Registers, silicon: Silicon) -> int:
     if name == "PWR_CSR1":  # ODRDY, ODSWRDY follow ODEN, ODSWEN
-        return written.get("PWR_CR1", 0) & (BIT[16] | BIT[17])
+        return written.get("PWR_CR1", 0) & (BIT[16] | BIT[17]) if silicon.voltage_is_reached else 0
     if name == "RCC_CFGR":  # SWS follows SW
         return value & ~0xC | (value & 3) << 2
     return value
 
 
-def _h7_answers(name: str, value: int, _written: Registers) -> int:
+def _h7_answers(name: str, value: int, _written: Registers, silicon: Silicon) -> int:
     if name in ("PWR_CSR1", "PWR_D3CR"):  # ACTVOSRDY, VOSRDY
-        return value | BIT[13]
+        return value | (BIT[13] if name == "PWR_CSR1" or silicon.voltage_is_reached else 0)
     if name == "RCC_CFGR":
         return value & ~0x38 | (value & 7) << 3
     return value
@@ -108,6 +144,8 @@ def _h7_answers(name: str, value: int, _written: Registers) -> int:
 
 def _f7_clocks(reg: Registers, hse_hz: int, uart: str) -> Clocks:
     """RM0385 and RM0410: RCC_PLLCFGR, RCC_CFGR; timers of a divided APB run at twice its clock."""
+    if reg.get("RCC_CFGR", 0) & 3 == 0:
+        return Clocks(16_000_000, 16_000_000, 16_000_000)
     pll = reg["RCC_PLLCFGR"]
     assert pll & BIT[22], "the PLL runs from HSE"
     vco_in_hz = hse_hz / (pll & 0x3F)
@@ -124,6 +162,8 @@ def _f7_clocks(reg: Registers, hse_hz: int, uart: str) -> Clocks:
 
 def _h7_clocks(reg: Registers, hse_hz: int, uart: str) -> Clocks:
     """RM0433: RCC_PLL1DIVR, RCC_D1CFGR and RCC_D2CFGR."""
+    if reg.get("RCC_CFGR", 0) & 7 == 0:
+        return Clocks(64_000_000, 64_000_000, 64_000_000)
     assert uart == "USART3"
     assert reg["RCC_PLLCKSELR"] & 3 == 2, "the PLL runs from HSE"
     assert reg["RCC_PLLCFGR"] & BIT[16], "output P is on"
@@ -149,11 +189,14 @@ class Family:
     gpio_enable: str
     iwdg_base: int
     gates: dict[str, tuple[str, int]]  # peripheral -> enable register and bit
-    answers: Callable[[str, int, Registers], int]
+    answers: Callable[[str, int, Registers, Silicon], int]
     clocks: Callable[[Registers, int, str], Clocks]
     latency: int  # wait states at full speed
     switched: tuple[int, int]  # RCC_CFGR: mask, value
     watchdog_bit: int  # of RESET_CAUSE
+    flash_size_shift: int
+    options: tuple[str, int]  # register of the option bytes, and as the factory sets them
+    reset_values: Registers  # of registers that are not 0 after reset
 
 
 FAMILIES = {
@@ -173,6 +216,9 @@ FAMILIES = {
         latency=7,
         switched=(3, 2),
         watchdog_bit=29,
+        flash_size_shift=16,
+        options=("FLASH_OPTCR", 0xFFFFAAFD),
+        reset_values={"RCC_CR": 0x83, "RCC_PLLCFGR": 0x24003010, "PWR_CR1": 0xC000},
     ),
     "STM32H7": Family(
         registers=H7,
@@ -185,6 +231,9 @@ FAMILIES = {
         latency=4,
         switched=(7, 3),
         watchdog_bit=26,
+        flash_size_shift=0,
+        options=("FLASH_OPTSR", 0x1BC6AAF0),
+        reset_values={"RCC_CR": 0x83, "RCC_PLLCFGR": 0x01FF0000, "PWR_D3CR": 0x4000, "PWR_CR3": 0x6},
     ),
 }
 HSE_HZ = {"nucleo_f767zi": 8_000_000, "nucleo_h743zi2": 8_000_000, "disco_f746ng": 25_000_000}
@@ -203,7 +252,7 @@ def allowed_registers(board: Board) -> dict[int, str]:
         USART_BASES[board.console.uart] + offset: f"{board.console.uart}_{name}" for offset, name in USART.items()
     }
     known |= {family.iwdg_base + offset: f"IWDG_{name}" for offset, name in IWDG.items()}
-    for pin in (board.console.tx, board.console.rx, board.timestamp_pin):
+    for pin in (board.console.tx, board.console.rx, board.timestamp_pin, board.light_pin):
         port = pin[1]
         base = family.gpio_base + 0x400 * (ord(port) - ord("A"))
         known |= {base + offset: f"GPIO{port}_{name}" for offset, name in GPIO.items()}

@@ -11,12 +11,11 @@ import pytest
 
 from boards import board_names, load_board
 from stages.firmware.stage import Firmware
-from tests.boards.stm32.emulated_board import CYCLES_PER_READ, READY, EmulatedBoard
+from tests.boards.stm32.clocked import CYCLES_PER_READ
+from tests.boards.stm32.emulated_board import READY, EmulatedBoard
 from tests.boards.stm32.register_model import (
     BIT,
     HSE_FROM_STLINK,
-    HSE_HZ,
-    Clocks,
     alternate_function,
     family_of,
     pin_field,
@@ -37,14 +36,6 @@ def fresh(name: str, images: dict[str, Firmware]) -> EmulatedBoard:
     return EmulatedBoard(images[name].image, load_board(name))
 
 
-def clocks(board: EmulatedBoard) -> Clocks:
-    return board.family.clocks(board.written, HSE_HZ[board.board.name], board.board.console.uart)
-
-
-def baud(board: EmulatedBoard) -> float:
-    return clocks(board).console_hz / board.written[f"{board.board.console.uart}_BRR"]
-
-
 def test_the_image_reaches_ready(name: str, booted: dict[str, EmulatedBoard]) -> None:
     text = booted[name].sent.decode()
     assert re.fullmatch(r"m-timestamp-mode-performance\r\nm-lap-us-\d+\r\nm-init-done\r\nm-ready\r\n", text)
@@ -63,20 +54,20 @@ def test_commands_come_in_through_the_interrupt_and_touch_nothing_unlisted(name:
 
 def test_the_written_values_give_the_clock_of_the_description(name: str, booted: dict[str, EmulatedBoard]) -> None:
     board = booted[name]
-    assert clocks(board).core_hz == load_board(name).clock_hz
+    assert board.clocks().core_hz == load_board(name).clock_hz
     assert bool(board.written["RCC_CR"] & BIT[18]) == HSE_FROM_STLINK[name]
 
 
 def test_the_microsecond_timer_counts_microseconds(name: str, booted: dict[str, EmulatedBoard]) -> None:
     board = booted[name]
-    assert clocks(board).timer_hz == 1_000_000 * (board.written["TIM2_PSC"] + 1)
+    assert board.clocks().timer_hz == 1_000_000 * (board.written["TIM2_PSC"] + 1)
     assert board.written["TIM2_ARR"] == 0xFFFFFFFF
     registers = [register for register, _ in board.order]
     assert registers.index("TIM2_PSC") < registers.index("TIM2_EGR") < registers.index("TIM2_CR1")
 
 
 def test_the_baud_rate_is_within_one_percent(name: str, booted: dict[str, EmulatedBoard]) -> None:
-    assert baud(booted[name]) == pytest.approx(load_board(name).console.baud, rel=0.01)
+    assert booted[name].baud() == pytest.approx(load_board(name).console.baud, rel=0.01)
 
 
 def test_wait_states_come_before_the_fast_clock(name: str, booted: dict[str, EmulatedBoard]) -> None:
@@ -185,10 +176,11 @@ def test_a_line_with_a_lost_or_damaged_byte_is_not_run(name: str, fresh: Emulate
 def test_another_baud_rate_comes_after_the_reply_and_goes_without_confirmation(name: str, fresh: EmulatedBoard) -> None:
     assert fresh.ask(b"baud 921600%") == b"m-baud-[921600]\r\n" + READY
     assert fresh.ask(b"baud%") == b"m-baud-[921600]\r\n" + READY
-    assert baud(fresh) == pytest.approx(921600, rel=0.02)
+    assert fresh.baud() == pytest.approx(921600, rel=0.02)
     fresh.cycles += 3 * load_board(name).clock_hz
+    fresh.run()
     assert fresh.ask(b"baud%") == b"m-baud-[115200]\r\n" + READY
-    assert baud(fresh) == pytest.approx(115200, rel=0.01)
+    assert fresh.baud() == pytest.approx(115200, rel=0.01)
     assert fresh.ask(b"baud 921600%") == b"m-baud-[921600]\r\n" + READY
     assert fresh.ask(b"baud ok%") == READY
     fresh.cycles += 3 * load_board(name).clock_hz
@@ -197,5 +189,5 @@ def test_another_baud_rate_comes_after_the_reply_and_goes_without_confirmation(n
 
 
 def test_reset_asks_the_core_for_one(name: str, fresh: EmulatedBoard) -> None:
-    fresh.ask(b"reset%")
-    assert fresh.was_reset
+    assert fresh.ask(b"reset%").endswith(b"m-init-done\r\n" + READY)
+    assert fresh.resets == 1

@@ -101,6 +101,21 @@ def test_the_h743_is_tried_under_reset() -> None:
     assert not flash_plan(load_board("nucleo_f767zi")).connect_under_reset
 
 
+def test_openocd_reaches_an_h743_under_reset_as_a_plain_debug_port(image: Image) -> None:
+    plan = flash_plan(load_board("nucleo_h743zi2"))
+    line = openocd_argv("openocd", image, device(), plan, under_reset=True)
+    assert line[1:7] == [
+        *("-f", "interface/stlink-dap.cfg", "-c", "transport select dapdirect_swd"),
+        *("-f", "target/stm32h7x_dual_bank.cfg"),
+    ]
+    assert "connect_assert_srst" in line[line.index("adapter serial 066AFF02") + 2]
+    assert openocd_argv("openocd", image, device(), plan)[1:3] == ["-f", "board/st_nucleo_h743zi.cfg"]
+
+
+def test_the_discovery_board_has_the_name_that_pyocds_pack_gives_it() -> None:
+    assert load_board("disco_f746ng").flashing.pyocd_target == "stm32f746nghx"
+
+
 def test_drive_is_the_last_resort_and_chosen_by_the_probe(image: Image, tools: Path, tmp_path: Path) -> None:
     drives = [put_drive(tmp_path / f"NODE_F767ZI{number}", "nucleo_f767zi") for number in range(3)]
     assert flash_image(image, device(drives[1]), PLAN) == "drive"

@@ -16,6 +16,7 @@ from pipeline.api.console import PlainReporter, reporter_for_stderr
 from pipeline.cli.doctor import findings
 from pipeline.cli.output import print_answer, print_table
 from pipeline.engine.dag import Node
+from pipeline.engine.tool_versions import program_version
 from pipeline.stage import Answer, Target
 
 MILL = Node("mill", Target("stove", "virtual"))
@@ -104,6 +105,22 @@ def test_the_doctor_says_what_is_short(tmp_path: Path, monkeypatch: pytest.Monke
     assert found(tmp_path, tmp_path / "cache")["cache folder"] == (str(tmp_path / "cache"), "")
     python = ".".join(map(str, sys.version_info[:3]))
     assert found(tmp_path, tmp_path / "cache")["python"] == (python, "")
+
+
+@pytest.mark.parametrize(("version", "fix"), [("0.11.0", "install probe 0.12 or newer"), ("0.12.0", ""), ("1.0", "")])
+def test_the_doctor_wants_a_program_to_be_new_enough(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, fix: str
+) -> None:
+    program_version.cache_clear()
+    program = tmp_path / "probe"
+    program.write_text(f"#!/bin/sh\necho Open On-Chip Debugger {version} >&2\n")
+    program.chmod(0o755)
+    asked = {"probe": "0.12", "absent": "9.9"}
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    seen = {item.check: item.fix for item in findings(tmp_path, tmp_path, {}, {}, asked)}
+    program_version.cache_clear()
+    assert seen["program probe"] == fix
+    assert "program absent" not in seen, "nobody needs it"
 
 
 @pytest.mark.parametrize(

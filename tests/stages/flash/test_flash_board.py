@@ -53,6 +53,8 @@ def test_board_is_flashed_once_and_an_unchanged_image_not_again(tools: Path) -> 
     build_id = "00112233445566bb"
     with FakeDevice(Programmable(infer=bytes, build_id=str(tools / f"{SERIAL}.flash"))) as device:
         first = flash_board(image(tools, build_id), wanted(tools), build_id, attached(device))
+        asked = [command for command in device.commands if not command.startswith("sync") and command]
+        assert asked.index("reset") < len(asked) - 1 - asked[::-1].index("build"), "reset after the debugger let go"
         (tools / "pyocd.arguments").unlink()
         second = flash_board(image(tools, build_id), wanted(tools), build_id, attached(device))
         assert not (tools / "pyocd.arguments").exists(), "the tool was called for an image that runs already"

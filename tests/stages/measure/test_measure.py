@@ -18,12 +18,12 @@ from hil.fakes.fake_device import FakeDevice, FakeNetwork
 from hil.link.device_link import DeviceLink
 from hil.virtual.profiler import CacheShape
 from hil.virtual.program import Program, Symbol
-from pipeline.errors import HardwareAbsent, StageError
+from pipeline.errors import HardwareAbsent, HardwareError, StageError
 from pipeline.stage import Target, read_json, write_json
 from stages.graph.memory.resources import op_macs, resources
 from stages.measure.golden import Golden, check_output, read_golden
 from stages.measure.modelled import memory_model, profile_network
-from stages.measure.session import OpenLink, measure_device
+from stages.measure.session import OpenLink, check_clock, measure_device
 from stages.measure.stage import MeasureConfig, Measured, run
 
 BOARD = "nucleo_f767zi"
@@ -196,6 +196,25 @@ def test_hardware_samples_are_latencies_by_the_devices_clock(fake_board: OpenLin
     assert seen.op_ticks == (216_000, 432_000)
     assert not seen.counts_instructions
     assert (progress.total, progress.done) == (6, 6)
+
+
+def test_cycles_are_those_of_the_counter_and_a_burst_stands_beside_single_inferences() -> None:
+    network = FakeNetwork(infer=lambda data: data[:3], layer_ticks=(216_001, 432_000))  # no whole microseconds
+    with FakeDevice(network, through="pty") as device, DeviceLink.open(device.url) as link:
+        link.sync()
+        board = OpenLink(link, "hardware", "fake")
+        seen = measure_device(board, FAKE_GOLDEN, 2, "0123456789abcdef", 40, 1, Counter())
+    assert {sample.cycles for sample in seen.samples} == {648_001}
+    assert seen.burst is not None and (len(seen.burst.laps), seen.burst.ticks) == (32, 32 * 648_001)
+    assert device.commands.count("burst 1") == 40 and device.commands.count("burst 32") == 1
+
+
+def test_a_board_on_another_clock_is_not_measured(fake_board: OpenLink) -> None:
+    check_clock(fake_board, load_board("nucleo_f767zi"))
+    fake_board.link.boot_lines = ("m-timestamp-mode-performance", "m-[trouble: HSE did not start]", "m-init-done")
+    found = r"fake: runs at 216 MHz, needed 480 MHz \(trouble: HSE did not start\); find out with: pipeline bringup"
+    with pytest.raises(HardwareError, match=found):
+        check_clock(fake_board, load_board("nucleo_h743zi2"))
 
 
 @pytest.mark.parametrize(("warmup", "infers"), [(0, []), (1, ["infer 1 1"]), (3, ["infer 1 3"])])

@@ -108,15 +108,15 @@ def make():
 """
 
 
-def test_concatenated_layers_keep_their_channels_and_the_refusal_says_so(data, tmp_path, monkeypatch):
+def test_concatenated_layers_are_pruned_and_the_refusal_knows_how_far(data, tmp_path, monkeypatch):
     (tmp_path / "joined_nets.py").write_text(CONCATENATING)
     monkeypatch.syspath_prepend(str(tmp_path))
     network = NetworkConfig(module="joined_nets:make", input_shape=(12, 6, 1), classes=3)
-    with pytest.raises(ConfigError, match=r"4 channels in every layer that is not concatenated \(those keep all"):
-        prune(data, tmp_path / "out", network=network, budget=BudgetConfig(size_bytes="100B"))
-    prune(data, tmp_path / "out", network=network, budget=BudgetConfig(size_bytes="330B"))
+    with pytest.raises(ConfigError, match=r"4 channels in every layer needs 152 B"):
+        prune(data, tmp_path / "out", network=network, budget=BudgetConfig(size_bytes="151B"))
+    prune(data, tmp_path / "out", network=network, budget=BudgetConfig(size_bytes="152B"), rate=16.0)
     layers = list(csv.DictReader((tmp_path / "out" / "layers.csv").read_text().splitlines()))
-    assert [row["channels_after"] for row in layers if row["op"] == "CONV_2D"] == ["7", "6", "10"]
+    assert [row["channels_after"] for row in layers if row["op"] == "CONV_2D"] == ["4", "4", "4"]
 
 
 def test_a_loss_that_is_not_finite_names_step_and_layer(data, tmp_path):

@@ -57,6 +57,8 @@
 #define RCC_PLLCFGR_PLL1_MASK 0xFu /* PLL1FRACEN, PLL1VCOSEL, PLL1RGE */
 #define RCC_PLLCFGR_PLL1RGE_2_TO_4_MHZ (1u << 2)
 #define RCC_PLLCFGR_DIVP1EN (1u << 16)
+#define RCC_PLLCFGR_DIVQ1EN (1u << 17)
+#define RCC_PLLCFGR_DIVR1EN (1u << 18)
 #define RCC_PLL1DIVR REGISTER(0x58024430u)
 #define RCC_AHB4ENR REGISTER(0x580244E0u)
 #define RCC_AHB4ENR_GPIO(letter) (1u << (uint32_t)((letter) - 'A'))
@@ -70,7 +72,10 @@
 #define RESET_CAUSE_IWDG (1u << 26)
 #define RESET_CAUSE_CLEAR (1u << 16)
 
-/* Debug infrastructure, microcontroller debug unit: DBGMCU_APB4FZ1 */
+/* Debug infrastructure, microcontroller debug unit: DBGMCU_IDC (revisions Y 0x1003, X 0x2001, V 0x2003), DBGMCU_APB4FZ1
+ */
+#define DBGMCU_IDCODE REGISTER(0x5C001000u)
+#define DBGMCU_REV_ID_X 0x2001u
 #define DEBUG_FREEZE REGISTER(0x5C001054u)
 #define DEBUG_FREEZE_IWDG (1u << 18)
 

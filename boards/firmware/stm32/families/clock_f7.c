@@ -1,0 +1,106 @@
+/* clock_f7.c: STM32F74x and STM32F76x at 216 MHz from HSE. Section numbers are the same in RM0385 and RM0410. The order
+ * is that of 4.1.4, "Entering Over-drive mode": PLL on, over-drive, wait states, then the switch.
+ */
+#include "clock.h"
+
+#include "wait.h"
+#include "wiring.h"
+
+#ifdef STM32_F7
+
+#define HSI_HZ 16000000u /* 5.2.2, HSI clock */
+#define HSE_MS 100u      /* a crystal takes some milliseconds (data sheet, HSE oscillator) */
+#define READY_MS 10u     /* PLL lock 0.3 ms, over-drive 0.1 ms (data sheet) */
+
+#define PLL_INPUT_HZ (HSE_HZ / PLLM)
+#define VCO_HZ 432000000u /* the highest allowed (5.3.2, PLLN) */
+#define PLLN (VCO_HZ / PLL_INPUT_HZ)
+#define PLLP 2u             /* 5.3.2, PLLP */
+#define PLLQ 9u             /* 48 MHz; unused, but within its limit (5.3.2, PLLQ) */
+#define PLLR 2u             /* reset value; the F74x has no such output (RM0410 5.3.2, PLLR) */
+#define FLASH_LATENCY 7u    /* wait states above 210 MHz at 2.7 to 3.6 V (3.3.2, table of wait states) */
+#define APB1_DIVIDER 4u     /* at most 54 MHz (5.2 Clocks; data sheet, general operating conditions) */
+#define APB2_DIVIDER 2u     /* at most 108 MHz (the same) */
+#define TIMER_MULTIPLIER 2u /* a divided APB gives its timers twice its clock (5.3.25, TIMPRE = 0) */
+
+_Static_assert(PLL_INPUT_HZ == 1000000u || PLL_INPUT_HZ == 2000000u, "the PLL wants 1 to 2 MHz (5.3.2, PLLM)");
+_Static_assert(PLL_INPUT_HZ *PLLN / PLLP == BOARD_CLOCK_HZ, "the PLL does not give the clock of board.yaml");
+
+struct clock clock_now = {.core_hz = HSI_HZ, .console_hz = HSI_HZ, .timer_hz = HSI_HZ};
+
+void clock_port_on(char letter)
+{
+    RCC_AHB1ENR |= RCC_AHB1ENR_GPIO(letter);
+    (void)RCC_AHB1ENR; /* a peripheral's clock runs two bus cycles after its bit (5.2.12, peripheral clock enable) */
+}
+
+static void peripherals_on(void)
+{
+    clock_port_on(CONSOLE_TX_PORT);
+    clock_port_on(CONSOLE_RX_PORT);
+    clock_port_on(TIMESTAMP_PORT);
+    RCC_APB1ENR |= RCC_APB1ENR_TIM2EN;
+    if (CONSOLE_USART_BASE == USART1_BASE) {
+        RCC_APB2ENR |= RCC_APB2ENR_USART1EN;
+    } else {
+        RCC_APB1ENR |= RCC_APB1ENR_USART3EN;
+    }
+    (void)RCC_APB1ENR;
+    (void)RCC_APB2ENR;
+}
+
+/* NULL, or what did not come about; the core then still runs from HSI. */
+static const char *speed_up(void)
+{
+    PWR_CR1 |= PWR_CR1_VOS_SCALE_1; /* 4.4.1, VOS: scale 1 above 180 MHz */
+
+    RCC_CR |= HSE_IS_BYPASSED ? RCC_CR_HSEBYP : 0u; /* 5.2.1, HSE clock */
+    RCC_CR |= RCC_CR_HSEON;
+    if (!wait_until(&RCC_CR, RCC_CR_HSERDY, RCC_CR_HSERDY, HSE_MS)) {
+        RCC_CR &= ~RCC_CR_HSEON;
+        return "HSE did not start: is the ST-LINK powered";
+    }
+    RCC_PLLCFGR = PLLM | (PLLN << 6) | ((PLLP / 2u - 1u) << 16) | RCC_PLLCFGR_PLLSRC_HSE | (PLLQ << 24) | (PLLR << 28);
+    RCC_CR |= RCC_CR_PLLON;
+
+    PWR_CR1 |= PWR_CR1_ODEN;
+    if (!wait_until(&PWR_CSR1, PWR_CSR1_ODRDY, PWR_CSR1_ODRDY, READY_MS)) {
+        return "over-drive is not ready: is the supply above 2.7 V";
+    }
+    PWR_CR1 |= PWR_CR1_ODSWEN;
+    if (!wait_until(&PWR_CSR1, PWR_CSR1_ODSWRDY, PWR_CSR1_ODSWRDY, READY_MS)) {
+        return "over-drive did not switch: is the supply above 2.7 V";
+    }
+
+    FLASH_ACR = FLASH_LATENCY | FLASH_ACR_PRFTEN | FLASH_ACR_ARTEN; /* 3.3.2, increasing the CPU frequency */
+    if (!wait_until(&FLASH_ACR, FLASH_ACR_LATENCY_MASK, FLASH_LATENCY, READY_MS)) {
+        return "flash refuses its wait states";
+    }
+    if (!wait_until(&RCC_CR, RCC_CR_PLLRDY, RCC_CR_PLLRDY, READY_MS)) {
+        return "PLL does not lock: is HSE at its frequency";
+    }
+    RCC_CFGR = RCC_CFGR_PPRE1_DIV4 | RCC_CFGR_PPRE2_DIV2; /* prescalers first, so that no bus ever runs too fast */
+    RCC_CFGR |= RCC_CFGR_SW_PLL;
+    if (!wait_until(&RCC_CFGR, RCC_CFGR_SWS_MASK, RCC_CFGR_SWS_PLL, READY_MS)) {
+        RCC_CFGR = 0;
+        return "core does not switch to the PLL";
+    }
+    return NULL;
+}
+
+void clock_start(bool full_speed)
+{
+    RCC_APB1ENR |= RCC_APB1ENR_PWREN;
+    (void)RCC_APB1ENR;
+    clock_now.trouble = full_speed ? speed_up() : NULL;
+    if (full_speed && clock_now.trouble == NULL) {
+        clock_now.core_hz = BOARD_CLOCK_HZ;
+        /* RCC_DCKCFGR2 keeps its reset value: each USART runs from its APB (5.3.26). */
+        clock_now.console_hz =
+            BOARD_CLOCK_HZ / (CONSOLE_USART_BASE == USART1_BASE ? APB2_DIVIDER : APB1_DIVIDER);
+        clock_now.timer_hz = BOARD_CLOCK_HZ / APB1_DIVIDER * TIMER_MULTIPLIER;
+    }
+    peripherals_on();
+}
+
+#endif

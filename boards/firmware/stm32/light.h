@@ -1,0 +1,20 @@
+/* light.h: the last word of a board that nobody hears: its light (wiring.h) blinks how far start-up had come. */
+#ifndef LIGHT_H
+#define LIGHT_H
+
+#include <stdint.h>
+
+/* What start-up was at; the number of flashes. */
+enum start_step {
+    START_WATCHDOG = 1,
+    START_CLOCK = 2,
+    START_MEMORY = 3, /* MPU and caches */
+    START_COUNTER = 4,
+    START_CONSOLE = 5,
+    START_DONE = 6, /* the console was up, but did not take a byte in time */
+};
+
+/* That many flashes of a quarter of a second, once. */
+void light_blink(enum start_step step);
+
+#endif
