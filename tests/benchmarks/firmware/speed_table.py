@@ -1,6 +1,6 @@
 """Zero-wait cycles per MAC of whole networks on the Cortex-M7 twin, and which of their layers are slow.
 
-    python -m tests.benchmarks.speed_table [--models FOLDER] [--only NAME] [--layers] [--csv FILE]
+    python -m tests.benchmarks.firmware.speed_table [--models FOLDER] [--only NAME] [--layers] [--csv FILE]
 
 Networks have the shapes of those that they stand for and drawn weights; `--models` is a folder with MLPerf Tiny's
 kws_ref_model.tflite and pretrainedResnet_quant.tflite, which then are measured, too. MACs are those of the file;
