@@ -20,6 +20,7 @@ from stages.prune.width_update import WidthStep, WidthUpdate
 from stages.prune.widths import WidthRule, uniform_widths
 from stages.training.determinism import derived_seed
 from stages.training.loop import Run, diverged
+from stages.training.stochastic_depth import with_stochastic_depth
 
 
 @dataclass(eq=False, kw_only=True)
@@ -57,9 +58,8 @@ class PruningRun(Run):
         if self.pruning is None:
             self.add_row(self.losses[-1])
 
-    def note(self) -> str:
-        share = self.task.accuracy(self.net, self.forward, self.task.examples.validation)
-        return f"loss {self.losses[-1]:.2f} val {100 * share:.1f} %"
+    def validation_accuracy(self) -> float:
+        return self.task.accuracy(self.net, self.forward, self.task.examples.validation)
 
     def first_broken_layer(self, x: Tensor) -> str | None:
         return first_broken_layer(self.channels, x) or "the loss itself"
@@ -94,6 +94,7 @@ class PruningRun(Run):
     def shrink(self) -> None:
         """Go on with only the channels that the masks keep."""
         self.net = self.pruner.shrink(self.optimiser)
+        with_stochastic_depth(self.net, self.channels.module, self.task.training.stochastic_depth)
 
     def add_row(self, loss: float | None) -> None:
         """A row of the trajectory for a moment without an update."""
@@ -110,7 +111,10 @@ def started(task: Task, stored: Mapping[str, Any] | None = None) -> PruningRun:
     pruner = _uniform(task, channels) if task.config.method == "uniform" else _pruner(task, net, channels)
     if stored is not None:
         pruner.load_state_dict(stored["pruner"])
-    run = PruningRun(net=pruner.net, optimiser=task.optimiser(pruner.net), task=task, pruner=pruner)
+    net = with_stochastic_depth(pruner.net, pruner.channels.module, task.training.stochastic_depth)
+    run = PruningRun(
+        net=net, optimiser=task.optimiser(net), task=task, pruner=pruner, device=task.device, teacher=task.teacher
+    )
     if stored is None:
         run.add_row(None)
     else:

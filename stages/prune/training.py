@@ -39,6 +39,8 @@ class Trained:
     unpruned: Channels
     pruned: Channels
     trajectory: tuple[TrajectoryRow, ...]
+    losses: tuple[float, ...]  # of each epoch
+    accuracies: tuple[float, ...]  # on the validation examples, behind each epoch
     macs_trained_relative: float  # computation spent, P_TSK included, over training the unpruned network for as long
     validation_accuracy: float
     test_accuracy: float
@@ -76,6 +78,8 @@ def _result(task: Task, run: PruningRun, unpruned: Channels) -> Trained:
         unpruned=unpruned,
         pruned=run.channels,
         trajectory=tuple(run.rows),
+        losses=tuple(run.losses),
+        accuracies=tuple(run.accuracies),
         macs_trained_relative=run.macs_trained / trained_unpruned,
         validation_accuracy=task.accuracy(run.net, run.forward, task.examples.validation),
         test_accuracy=task.accuracy(run.net, run.forward, task.examples.test),
