@@ -1,4 +1,4 @@
-"""Rarer operators as calls of portable kernels: resizing, reductions, transposed convolutions, products, recurrent ones."""
+"""Rarer operators as calls of portable kernels: resizing, reductions, products, transposed convolutions, LSTM, SVDF."""
 
 from __future__ import annotations
 

@@ -53,8 +53,8 @@ def joined_axes(op: Op, shape: tuple[int, ...], over: set[int]) -> list[list[dic
         own = [(size, step) for is_summed, size, step in reversed(joined) if is_summed == goes]
         if len(own) > _MEAN_AXES:
             raise StageError(
-                f"firmware: {op.kind} ({op.name}) of {shape} over axes {sorted(over)} takes {len(own)} loops of a kind, "
-                f"needed at most {_MEAN_AXES}"
+                f"firmware: {op.kind} ({op.name}) of {shape} over axes {sorted(over)} takes {len(own)} loops of a "
+                f"kind, needed at most {_MEAN_AXES}"
             )
         axes = [_ONE_ELEMENT] * (_MEAN_AXES - len(own)) + own
         kinds.append([{"size": size, "step": step} for size, step in axes])

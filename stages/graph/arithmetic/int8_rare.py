@@ -1,4 +1,4 @@
-"""Further int8 kernels that look at many values: resizing, reductions, transposed convolutions, products, recurrent ones.
+"""Further int8 kernels that look at many values: resizing, reductions, products, transposed convolutions, SVDF.
 
 The same bits as TensorFlow Lite Micro's reference kernels, for one sample in the shapes of its tensors.
 """

@@ -1,7 +1,7 @@
 """The shapes that operators really give, for files that leave them open.
 
-Newer converters write a placeholder (1 along every unknown axis) into the shape of a tensor that they could not know, and
--1 into its signature. With a batch of 1 all of them follow from the operands.
+Newer converters write a placeholder (1 along every unknown axis) into the shape of a tensor that they could not know,
+and -1 into its signature. With a batch of 1 all of them follow from the operands.
 """
 
 from __future__ import annotations
