@@ -14,6 +14,7 @@ from stages.report.page.chart import Chart
 
 MOST_BARS = 60
 _MOST_BINS = 600  # of a trace: more than one for every pixel of a phone
+_BINS_A_POINTER = 4  # finer than a finger or a pointer need it
 _BEST_KNOWN = {
     "cycles": "cycles, measured",
     "cycles_modelled": "cycles, modelled",
@@ -37,7 +38,8 @@ def layer_chart(board: str, source: str, layers: pd.DataFrame) -> Chart | None:
     table["layer"] = labelled(table["index"], table["name"])
     shown = table.nlargest(MOST_BARS, "taken").sort_index() if len(table) > MOST_BARS else table
     y = field("layer", "N", sort=None, axis=ROW_AXIS)
-    x = field("taken", title=_BEST_KNOWN[column], axis={"format": "~s", "tickCount": 6})
+    room = {"domain": [0, 1.2 * float(shown["taken"].max() or 1)], "nice": False}  # for the share beside the bar
+    x = field("taken", title=_BEST_KNOWN[column], scale=room, axis={"format": "~s", "tickCount": 5})
     tip = hover(
         layer="layer",
         op="op",
@@ -115,9 +117,8 @@ def _windows(trace: Mapping[str, np.ndarray], which: slice) -> pd.DataFrame:
     parts, begin_ms = [], 0.0
     for number, (values, dt_s, t0_s, (start, end)) in enumerate(zip(power, dt, t0, edges, strict=True)):
         bins = downsampled(np.asarray(values, np.float64) * 1e3, per_window)
-        parts.append(
-            bins.assign(row="sample", window=number, start_ms=begin_ms + bins["at"] * dt_s * 1e3).drop(columns="at")
-        )
+        starts_ms = begin_ms + bins["at"] * dt_s * 1e3
+        parts.append(bins.assign(row="sample", window=number, start_ms=starts_ms, told=_told(bins)).drop(columns="at"))
         marks = {
             "row": "inferences",
             "window": number,
@@ -127,6 +128,12 @@ def _windows(trace: Mapping[str, np.ndarray], which: slice) -> pd.DataFrame:
         parts.append(pd.DataFrame([marks]))
         begin_ms += len(values) * dt_s * 1e3
     return pd.concat(parts, ignore_index=True)
+
+
+def _told(bins: pd.DataFrame) -> pd.Series:
+    """Which bins answer to the pointer: of every few the one that moves most."""
+    groups = (bins["high"] - bins["low"]).groupby(bins.index // _BINS_A_POINTER)
+    return pd.Series(bins.index.isin(groups.idxmax()), index=bins.index)
 
 
 def _trace(name: str, title: str, note: str, table: pd.DataFrame, inferences: int) -> Chart:
@@ -155,7 +162,7 @@ def _trace(name: str, title: str, note: str, table: pd.DataFrame, inferences: in
          "encoding": {"x": x, "y": field("low", title="mW"), "y2": {"field": "high"}}},
         {"transform": [is_sample], "mark": {"type": "line", "strokeWidth": 1, "interpolate": "step-after"},
          "encoding": {"x": x, "y": field("mean", title="mW")}},
-        {"transform": [is_sample], "mark": {"type": "rule", "opacity": 0, "strokeWidth": 4},
-         "encoding": {"x": x, "y": field("low", title="mW"), "y2": {"field": "high"}, "tooltip": tip}},
+        {"transform": [is_sample, {"filter": {"field": "told", "equal": True}}],
+         "mark": {"type": "rule", "opacity": 0, "strokeWidth": 9}, "encoding": {"x": x, "tooltip": tip}},
     ]  # fmt: skip
     return Chart(name, title, note, table, {"layer": layers}, 230, is_wide=True)
