@@ -24,6 +24,7 @@ from stages.report.page.theme import CONFIG, SURFACE
 PNG_SCALE = 1.5  # sharp where a page is printed or a screen is fine
 _DATA = "table"
 _LINE = 110  # characters of a note in a picture
+_WIDTH = 680  # pixels between the axes of a picture
 _LEADING = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet takes text that begins so for a formula
 
 
@@ -53,9 +54,13 @@ class Chart:
         lines = textwrap.wrap(visible(self.note), _LINE)
         title = {"text": visible(self.title), "subtitle": lines, "anchor": "start", "offset": 14}
         data = [{**each, "values": records(self.data)} if each["name"] == _DATA else each for each in self.vega["data"]]
-        drawn: str = vl_convert.vega_to_svg(
-            {**self.vega, "data": data, "title": title, "background": SURFACE, "padding": 12}, allowed_base_urls=[]
-        )
+        # A width that is known needs one pass of layout instead of two.
+        width = {"name": "width", "value": _WIDTH}
+        signals = [width if each["name"] == "width" else each for each in self.vega["signals"]]
+        marks = [each for each in self.vega["marks"] if not _answers_only(each)]
+        look = {"title": title, "background": SURFACE, "padding": 12, "autosize": "pad"}
+        look |= {"signals": signals, "marks": marks}
+        drawn: str = vl_convert.vega_to_svg({**self.vega, "data": data, **look}, allowed_base_urls=[])
         return drawn
 
     @property
@@ -72,6 +77,12 @@ class Chart:
         """What the page's script draws."""
         plain = json.loads(_visible(self.data).to_json(orient="split", index=False, double_precision=8))
         return {"name": self.name, "spec": self.vega, "columns": plain["columns"], "rows": plain["data"]}
+
+
+def _answers_only(mark: Mapping[str, Any]) -> bool:
+    """Nothing is seen of it; it is there for the pointer."""
+    opacity = mark.get("encode", {}).get("update", {}).get("opacity", {})
+    return isinstance(opacity, Mapping) and opacity.get("value") == 0
 
 
 def records(table: pd.DataFrame) -> list[dict[str, Any]]:

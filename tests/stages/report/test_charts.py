@@ -15,7 +15,7 @@ from PIL import Image
 
 from stages.prune.layer_table import LayerRow
 from stages.prune.trajectory import FIGURES
-from stages.report.charts.device import MOST_BARS, best_known, downsampled, layer_chart, power_charts
+from stages.report.charts.device import MOST_BARS, best_known, layer_chart
 from stages.report.charts.memory import bottleneck, memory_chart
 from stages.report.charts.network import (
     MOST_CLASSES,
@@ -26,6 +26,7 @@ from stages.report.charts.network import (
     worst_confusions,
 )
 from stages.report.charts.pareto import front
+from stages.report.charts.power import downsampled, power_chart
 from stages.report.charts.training import pruning_charts
 from stages.report.page import theme
 from stages.report.page.chart import PNG_SCALE, Chart, csv_text, records
@@ -54,7 +55,7 @@ def test_every_chart_is_there_as_svg_png_and_csv(report):
     }
     wanted = {"budgets", "confusion", "classes", "sqnr", "memory_classic", "history", "pruning_resources"}
     wanted |= {"pruning_widths", "pruning_memory_bytes", "pruning_macs", "pruning_size_bytes", "pruning_losses"}
-    wanted |= {f"{kind}_{board}" for kind in ("layers", "power", "power_all") for board in (TWIN, "nucleo_h743zi2")}
+    wanted |= {f"{kind}_{board}" for kind in ("layers", "power") for board in (TWIN, "nucleo_h743zi2")}
     assert wanted <= names
     for name in names:
         drawn = ElementTree.parse(report.figures / f"{name}.svg").getroot()
@@ -119,30 +120,36 @@ def test_ops_are_drawn_by_the_best_figure_that_all_of_them_have():
 
 @pytest.mark.parametrize("at", [0, 1, 499_999, 777_777, 999_999])
 def test_a_spike_of_one_sample_survives_down_sampling(at):
-    values = np.full(1_000_000, 0.5)
+    times, values = np.arange(1_000_000) * 0.01, np.full(1_000_000, 0.5)
     values[at] = 9.0
-    bins = downsampled(values, 600)
+    bins = downsampled(times, values, 600)
     assert len(bins) <= 600 and bins["high"].max() == 9.0 and bins["low"].min() == 0.5
-    assert bins["at"][bins["high"].idxmax()] <= at
+    assert 0 <= times[at] - bins["ms"][bins["high"].idxmax()] <= 10_000 / 600
 
 
 def test_bins_are_what_a_loop_finds():
-    values = np.random.default_rng(0).normal(size=1003)
-    bins = downsampled(values, 10)
-    size = 101
-    for number, row in enumerate(bins.itertuples()):
-        part = values[number * size : (number + 1) * size]
-        assert (row.low, row.high) == (part.min(), part.max()) and row.mean == pytest.approx(part.mean())
+    draw = np.random.default_rng(0)
+    times, values = draw.uniform(-3, 5, 1003), draw.normal(size=1003)
+    bins = downsampled(times, values, 10)
+    assert bins["samples"].sum() == 1003
+    for row, end in zip(bins.itertuples(), [*bins["ms"][1:], np.inf], strict=True):
+        part = values[(times >= row.ms) & (times < end)]
+        assert (row.low, row.high, row.samples) == (part.min(), part.max(), len(part))
+        assert row.mean == pytest.approx(part.mean())
 
 
-def test_power_shows_the_windows_and_the_borders_of_their_inferences():
+def test_power_lays_the_windows_over_each_other_and_marks_the_inferences():
     trace = {"source": np.array("simulated"), "power_w": np.full((2, 100), 0.5), "dt_s": np.full(2, 1e-3)}
     trace |= {"t0_s": np.array([0.0, 5.0]), "edges_s": np.array([[0.02, 0.08], [5.02, 5.08]])}
-    one, every = power_charts("b", trace, {"inferences_per_window": 3})
-    assert one.data[one.data["row"] == "border"]["start_ms"].tolist() == pytest.approx([40, 60])
-    assert every.data[every.data["row"] == "inferences"]["start_ms"].tolist() == pytest.approx([20, 120])
-    assert "no board was measured" in one.note and len(marks(every, "rect")) == 2
-    assert power_charts("b", {"source": np.array("")}, {}) == []
+    trace["power_w"][1, 50] = 0.9
+    chart = power_chart("b", trace, {"inferences_per_window": 3})
+    marked = chart.data[chart.data["row"] == "inference"]
+    assert marked[["ms", "end_ms"]].values.tolist() == pytest.approx(np.array([[0, 20], [20, 40], [40, 60]]))
+    bins = chart.data[chart.data["row"] == "samples"]
+    assert bins["samples"].sum() == 200 and bins["ms"].min() == pytest.approx(-20)
+    assert (bins["low"].max(), bins["high"].max()) == (500, 900) and bins["told"][bins["high"].idxmax()]
+    assert "no board was measured" in chart.note and len(marks(chart, "rect")) == 3
+    assert power_chart("b", {"source": np.array("")}, {}) is None
 
 
 def test_the_trajectory_begins_with_the_whole_network_and_a_missing_budget_is_named():

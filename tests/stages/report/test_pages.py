@@ -271,7 +271,7 @@ def test_two_hundred_layers_and_a_million_samples_open_quickly(tmp_path: Path, l
     made = make_report(tmp_path / "big", network, library=library)
     assert made.page.stat().st_size < 4_000_000
     charts = {chart["name"]: chart for chart in json.loads(_script(made.page, "chart-data"))}
-    trace = charts["power_all_nucleo_f767zi"]
+    trace = charts["power_nucleo_f767zi"]
     assert max(row[trace["columns"].index("high")] or 0 for row in trace["rows"]) == 7500
     page.problems.clear()
     page.resize(1280)
@@ -280,7 +280,7 @@ def test_two_hundred_layers_and_a_million_samples_open_quickly(tmp_path: Path, l
     before = _task_s(page)
     page.open(made.page)
     assert _task_s(page) - before < 2.0 and page.problems == []
-    drawn = "document.querySelector('#chart-power_all_nucleo_f767zi .mark-area path').getBoundingClientRect()"
+    drawn = "document.querySelector('#chart-power_nucleo_f767zi .mark-area path').getBoundingClientRect()"
     line = drawn.replace("mark-area", "mark-line")
     assert page.ask(f"{line}.top - {drawn}.top") > 100  # the mean of its bin hides the spike, the band shows it
 
