@@ -22,6 +22,7 @@ from stages.prune.width_update import WidthState, WidthUpdate
 from stages.prune.widths import WidthRule, uniform_widths
 from stages.training.determinism import derived_seed, seeded
 from stages.training.loop import Run, diverged
+from stages.training.stochastic_depth import with_stochastic_depth
 
 
 @dataclass(eq=False, kw_only=True)
@@ -74,7 +75,7 @@ class PruningRun(Run):
         chosen = torch.randperm(len(validation), generator=generator)[: config.validation_batch]
         x = self.task.laid_out(validation.x[chosen])
         try:
-            moved = pruning.update(self.net, x, validation.y[chosen])
+            moved = pruning.update(self.net, x, validation.y[chosen].to(self.device))
         except FloatingPointError as error:
             self.net.eval()  # as P_TSK was computed; batch statistics could hide what is broken
             raise diverged(self.task.recipe, self, str(error), x) from error
@@ -92,6 +93,7 @@ class PruningRun(Run):
         self.net, self.pruning = small, None
         self.widths = tuple(len(indices) for indices in kept)
         self.channels = find_channels(small, self.task.network.input_shape)
+        with_stochastic_depth(small, self.channels.module, self.task.training.stochastic_depth)
 
     def add_row(self, loss: float | None) -> None:
         """A row of the trajectory for a moment without an update."""
@@ -138,6 +140,13 @@ def _draw_weights(net: nn.Module) -> None:
 def _run_of(task: Task, widths: tuple[int, ...] | None) -> PruningRun:
     net = task.build(widths)
     channels = find_channels(net, task.network.input_shape)
+    with_stochastic_depth(net, channels.module, task.training.stochastic_depth)
     return PruningRun(
-        net=net, optimiser=task.optimiser(net), task=task, channels=channels, widths=widths or channels.widths
+        net=net,
+        optimiser=task.optimiser(net),
+        task=task,
+        channels=channels,
+        widths=widths or channels.widths,
+        device=task.device,
+        teacher=task.teacher,
     )

@@ -15,6 +15,7 @@ from pathlib import Path
 from pipeline.stage import Checkpoint, Progress, read_json, stage, write_json
 from stages.nets.config import BudgetConfig, NetworkConfig
 from stages.prune.config import PruneConfig
+from stages.training.config import PLAIN, TrainingConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +36,7 @@ def run(
     config: PruneConfig,
     network: NetworkConfig,
     budget: BudgetConfig,
+    training: TrainingConfig = PLAIN,
     out_dir: Path,
     progress: Progress,
     checkpoint: Checkpoint,
@@ -50,8 +52,9 @@ def run(
 
     record = read_json(dataset)
     classes = len(record["classes"])
-    examples = load_examples(features, classes, are_pictures="image_px" in record.get("features", ()))
-    task = Task(examples, network.for_data(examples.input_shape, classes), budget, config)
+    are_pictures = "image_px" in record.get("features", ())
+    examples = load_examples(features, classes, are_pictures=are_pictures, training=training)
+    task = Task(examples, network.for_data(examples.input_shape, classes), budget, config, training)
     trained = train(task, progress, checkpoint)
     return Pruned(
         network=write_network(out_dir / "network.pt", trained.net),

@@ -232,7 +232,7 @@ def test_declaring_the_step_imports_nothing_heavy():
     code = "import sys, stages.prune.stage; print([m for m in ('torch', 'numpy', 'pandas') if m in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
-    assert run.sections.keys() == {"prune", "network", "budget"}
+    assert run.sections.keys() == {"prune", "network", "budget", "training"}
     assert list(run.artifacts) == ["features", "dataset"]
 
 
