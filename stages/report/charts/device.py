@@ -32,7 +32,7 @@ def layer_chart(board: str, source: str, layers: pd.DataFrame) -> Chart | None:
     table["layer"] = labelled(table["index"], table["name"])
     shown = table.nlargest(MOST_BARS, "taken").sort_index() if len(table) > MOST_BARS else table
     y = field("layer", "N", sort=None, axis=ROW_AXIS)
-    room = {"domain": [0, 1.2 * float(shown["taken"].max() or 1)], "nice": False}  # for the share beside the bar
+    room = {"domain": [0, 1.3 * float(shown["taken"].max() or 1)], "nice": False}  # for the share beside the bar
     x = field("taken", title=_BEST_KNOWN[column], scale=room, axis={"format": "~s", "tickCount": 5})
     tip = hover(
         layer="layer",
