@@ -13,6 +13,7 @@ SYSTEM := arm-none-eabi-gcc:gcc-arm-none-eabi \
           gcc:gcc
 
 unit: SYSTEM += openocd:openocd # its board files are parsed by the real one
+unit: SYSTEM += chromium:chromium # opens the reports
 
 .PHONY: demo test lint types unit setup system clean help
 

@@ -41,7 +41,7 @@ class Workplace:
         return subprocess.run(command, cwd=self.folder, env=self.env(path), capture_output=True, text=True, timeout=280)
 
     def file(self, name: str) -> Path:
-        return self.folder / "runs" / "kws_dscnn_s-quick" / name
+        return self.folder / "runs" / "kws_dscnn_s-quick" / "latest" / name
 
 
 @pytest.fixture(scope="module")

@@ -126,7 +126,10 @@ def measure(
     answer = runner.project.tool("measured")({step: entry.folder for step, entry in entries.items()})
     if folder is not None:
         _copy_files(entries["measure"], folder)
-    return Measurement.of(answer, folder=folder or entries["measure"].folder, run_folder=runner.run_folder)
+    measured = runner.record.folder / next(
+        outcome.node.folder for outcome in outcomes if outcome.node.step == "measure"
+    )
+    return Measurement.of(answer, folder=folder or measured, run_folder=runner.record.folder)
 
 
 def _copy_files(entry: Entry, out: Path) -> None:

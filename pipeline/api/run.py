@@ -13,7 +13,7 @@ from pipeline.api.project import AnyPath
 from pipeline.api.results import read_table
 from pipeline.config import PROJECT_FILE
 from pipeline.engine.assembly import RunOptions
-from pipeline.engine.runner import Outcome, Runner, artifact_paths
+from pipeline.engine.runner import Outcome, Runner
 from pipeline.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -24,9 +24,10 @@ if TYPE_CHECKING:
 class Run:
     """A finished run. What is a file of it is a path, what is a table is read into pandas when it is asked for."""
 
+    id: str  # as `pipeline runs` lists it
     experiment: str
     quick: bool
-    folder: Path  # links to every file, step by step
+    folder: Path  # every file, step by step, and run.json
     outcomes: Sequence[Outcome] = field(repr=False)
     files: Mapping[str, Path] = field(repr=False)  # artifact -> file or folder; those made for a board are in `folder`
     shown: Mapping[str, str] = field(repr=False)  # what the project shows: 'model' -> name of the artifact
@@ -71,7 +72,7 @@ class Run:
 
     def step_records(self) -> list[dict[str, Any]]:
         """The steps as plain values."""
-        return [_step_record(outcome) for outcome in self.outcomes]
+        return [_step_record(outcome, self.folder) for outcome in self.outcomes]
 
     def __str__(self) -> str:
         return self.text or repr(self)
@@ -117,17 +118,24 @@ def run(
 
 def completed(runner: Runner, outcomes: Sequence[Outcome]) -> Run:
     """The run that a runner has brought to its end."""
+    folder = runner.record.folder.resolve()
     return Run(
+        id=runner.record.id,
         experiment=runner.experiment.name,
         quick=runner.experiment.quick,
-        folder=runner.run_folder.resolve(),
+        folder=folder,
         outcomes=outcomes,
-        files=artifact_paths(outcome for outcome in outcomes if outcome.node.target is None),
+        files={
+            artifact: folder / outcome.node.folder / place
+            for outcome in outcomes
+            if outcome.node.target is None
+            for artifact, place in outcome.entry.outputs.items()
+        },
         shown=runner.project.show,
     )
 
 
-def _step_record(outcome: Outcome) -> dict[str, Any]:
+def _step_record(outcome: Outcome, folder: Path) -> dict[str, Any]:
     target = outcome.node.target
     return {
         "step": outcome.node.step,
@@ -135,5 +143,5 @@ def _step_record(outcome: Outcome) -> dict[str, Any]:
         "source": target.source if target else None,
         "status": outcome.status,
         "seconds": round(outcome.seconds, 3),
-        "folder": str(outcome.entry.folder),
+        "folder": str(folder / outcome.node.folder),
     }

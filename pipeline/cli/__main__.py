@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import errno
 import sys
-import time
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from pipeline.api.console import PlainReporter, reporter_for_stderr
+from pipeline.api.console import PlainReporter
 from pipeline.api.project import make_importable
-from pipeline.cli import bench_commands, model_commands
-from pipeline.cli.options import CORES, AsJson, Boards, ExperimentName, Jobs, Quick, Settings, StepName, Virtual, chosen
+from pipeline.cli import bench_commands, init_command, model_commands, run_commands
+from pipeline.cli.options import AsJson, Boards, ExperimentName, Quick, Settings, StepName, Virtual, chosen
 from pipeline.cli.output import print_json, print_table
 from pipeline.config import load_project
 from pipeline.engine.assembly import RunOptions, cache_root, experiment_runner, load_experiments
-from pipeline.engine.cache import Cache, remove_tree, tree_bytes
 from pipeline.engine.dag import load_steps
 from pipeline.engine.executor import StepFailed
-from pipeline.engine.runner import Outcome, Runner, artifact_paths
-from pipeline.errors import ConfigError, DiskFull, PipelineError
-from pipeline.units import parse_bytes, parse_seconds
+from pipeline.engine.runner import Runner
+from pipeline.errors import DiskFull, PipelineError
+from pipeline.text import shown
 
 app = typer.Typer(
     help="From training to on-device measurement, in one command.",
@@ -36,6 +32,8 @@ app = typer.Typer(
 )
 
 
+init_command.add_to(app)
+run_commands.add_to(app)
 model_commands.add_to(app)
 bench_commands.add_to(app)
 
@@ -49,46 +47,6 @@ def _options(
 ) -> None:
     chosen.file, chosen.debug = file, debug
     make_importable(file)
-
-
-@app.command()
-def run(
-    experiment: ExperimentName,
-    quick: Quick = False,
-    board: Boards = None,
-    virtual: Virtual = False,
-    settings: Settings = None,
-    start: Annotated[
-        str | None, typer.Option("--from", help="take everything before this step from the cache", metavar="STEP")
-    ] = None,
-    only: Annotated[
-        str | None, typer.Option("--only", help="this step alone, its inputs from the cache", metavar="STEP")
-    ] = None,
-    force: Annotated[
-        list[str] | None, typer.Option("--force", help="run this step even if it is cached", metavar="STEP")
-    ] = None,
-    jobs: Jobs = CORES,
-    as_json: AsJson = False,
-) -> None:
-    """Run an experiment: whatever is not cached, in order."""
-    begin = time.monotonic()
-    with reporter_for_stderr() as reporter:
-        options = RunOptions(
-            boards=board or (),
-            virtual=virtual,
-            settings=settings or (),
-            start=start,
-            only=only,
-            force=force or (),
-        )
-        runner = experiment_runner(chosen.file, experiment, quick, options, reporter)
-        outcomes = runner.run(jobs)
-    _print_result(runner, outcomes, as_json)
-    cached = sum(outcome.status == "cached" for outcome in outcomes)
-    folder = f"runs/{runner.experiment.run_name}"
-    sys.stderr.write(
-        f"{len(outcomes)} steps, {cached} cached, {time.monotonic() - begin:.1f} s; every file is in {folder}/\n"
-    )
 
 
 @app.command()
@@ -156,37 +114,6 @@ def doctor(as_json: AsJson = False) -> None:
         raise typer.Exit(1)
 
 
-@app.command()
-def gc(
-    max_age: Annotated[str, typer.Option(help="remove what was not used for this long")] = "30d",
-    max_size: Annotated[
-        str | None, typer.Option(help="then remove the longest unused until this holds, such as 10GB")
-    ] = None,
-) -> None:
-    """Remove old entries from the cache."""
-    cache = Cache(cache_root(load_project(chosen.file)), PlainReporter().message)
-    swept = cache.sweep(
-        max_age_s=_quantity("--max-age", max_age, parse_seconds),
-        max_bytes=None if max_size is None else int(_quantity("--max-size", max_size, parse_bytes)),
-    )
-    sys.stdout.write(
-        f"removed {swept.removed} entries, {swept.freed_bytes / 1e6:.1f} MB; {swept.kept_bytes / 1e6:.1f} MB kept\n"
-    )
-
-
-@app.command()
-def clean() -> None:
-    """Remove the whole cache and the runs folder."""
-    project = load_project(chosen.file)
-    cache = Cache(cache_root(project), PlainReporter().message)
-    folders = [cache.root / name for name in ("entries", "checkpoints", "tmp", "history", "logs")]
-    with cache.alone():
-        freed = sum(tree_bytes(folder) for folder in folders if folder.exists())
-        for folder in (*folders, project.root / "runs"):
-            remove_tree(folder)
-    sys.stdout.write(f"removed {freed / 1e6:.1f} MB\n")
-
-
 def main() -> None:
     """Entry point: every expected error becomes one sentence and its exit code."""
     try:
@@ -210,6 +137,7 @@ def main() -> None:
 
 
 def _fail(sentence: str, exit_code: int, trace: str | None) -> None:
+    sentence = "\n".join(map(shown, sentence.splitlines()))
     sys.stderr.write(f"{trace}{sentence}\n" if trace else f"{sentence}\n")
     sys.exit(exit_code)
 
@@ -218,43 +146,6 @@ def _runner(experiment: str, quick: bool, board: list[str] | None, virtual: bool
     """For commands that run nothing."""
     options = RunOptions(boards=board or (), virtual=virtual, settings=settings or ())
     return experiment_runner(chosen.file, experiment, quick, options, PlainReporter())
-
-
-def _print_result(runner: Runner, outcomes: Sequence[Outcome], as_json: bool) -> None:
-    paths = artifact_paths(outcome for outcome in outcomes if outcome.node.target is None)
-    show = runner.project.show
-    if not as_json:
-        if (table := paths.get(show.get("table", ""))) is not None:
-            sys.stdout.write(table.read_text())
-        return
-    rows = paths.get(show.get("rows", ""))
-    print_json(
-        {
-            "experiment": runner.experiment.name,
-            "quick": runner.experiment.quick,
-            "steps": [_step_record(outcome) for outcome in outcomes],
-            "rows": list(csv.DictReader(rows.read_text().splitlines())) if rows is not None else [],
-        }
-    )
-
-
-def _step_record(outcome: Outcome) -> dict[str, Any]:
-    target = outcome.node.target
-    return {
-        "step": outcome.node.step,
-        "board": target.board if target else None,
-        "source": target.source if target else None,
-        "status": outcome.status,
-        "seconds": round(outcome.seconds, 3),
-        "folder": str(outcome.entry.folder),
-    }
-
-
-def _quantity(option: str, text: str, parse: Any) -> float:
-    try:
-        return float(parse(text))
-    except ValueError as error:
-        raise ConfigError(f"{option}: {error}") from error
 
 
 if __name__ == "__main__":

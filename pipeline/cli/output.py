@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pipeline.stage import Answer
+from pipeline.text import aligned, shown
 
 
 def print_answer(answer: Answer, as_json: bool) -> None:
     if as_json:
         print_json(answer.record)
     else:
-        # Tensors may be named in letters that the terminal's encoding lacks; those become question marks.
-        encoding = sys.stdout.encoding or "utf-8"
-        sys.stdout.write(f"{answer.text.rstrip()}\n".encode(encoding, "replace").decode(encoding))
+        print_lines(answer.text.rstrip().splitlines())
 
 
 def print_json(value: Any) -> None:
@@ -24,6 +23,11 @@ def print_json(value: Any) -> None:
 
 
 def print_table(rows: Sequence[Sequence[str]]) -> None:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))] if rows else []
-    for row in rows:
-        sys.stdout.write("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() + "\n")
+    print_lines(aligned(rows, range(len(rows[0]))) if rows else ())
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Names that hold escapes are written out; letters that the terminal's encoding lacks become question marks."""
+    encoding = sys.stdout.encoding or "utf-8"
+    for line in lines:
+        sys.stdout.write(f"{shown(line)}\n".encode(encoding, "replace").decode(encoding))

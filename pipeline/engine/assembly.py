@@ -44,7 +44,10 @@ def experiment_runner(file: Path, name: str, quick: bool, options: RunOptions, r
     steps = load_steps(project.steps)
     models = section_models(steps)
     experiment = load_experiment(project, name, quick=quick, settings=options.settings, models=models)
-    return _runner(project, steps, experiment, options, reporter)
+    if experiment.derived:
+        reporter.message(f"{name} says nothing of --quick, so it runs with {', '.join(experiment.derived)}")
+    words = ["run", name, *(["--quick"] if quick else [])]
+    return _runner(project, steps, experiment, options, reporter, words)
 
 
 def model_runner(
@@ -56,7 +59,9 @@ def model_runner(
     files = {"model": model, "inputs": inputs, "labels": labels}
     brought = {"bring": {name: _pinned(path) for name, path in files.items() if path is not None}}
     experiment = model_experiment(project, model.stem, brought, options.settings, section_models(steps))
-    return _runner(project, steps, experiment, options, reporter)
+    words = ["measure", str(model), *(["--inputs", str(inputs)] if inputs else [])]
+    words += ["--labels", str(labels)] if labels else []
+    return _runner(project, steps, experiment, options, reporter, words)
 
 
 def cache_root(project: Project) -> Path:
@@ -71,7 +76,12 @@ def _pinned(file: Path) -> dict[str, str]:
 
 
 def _runner(
-    project: Project, steps: dict[str, Step], experiment: Experiment, options: RunOptions, reporter: Reporter
+    project: Project,
+    steps: dict[str, Step],
+    experiment: Experiment,
+    options: RunOptions,
+    reporter: Reporter,
+    words: Sequence[str],
 ) -> Runner:
     targets = _targets(project, experiment, options, reporter)
     dag = build_dag(steps, targets)
@@ -86,9 +96,11 @@ def _runner(
         experiment=experiment,
         dag=dag,
         cache=Cache(cache_root(project), reporter.message),
-        selection=Selection(options.start, options.only, frozenset(options.force)),
+        selection=Selection(options.start, options.only, frozenset(options.force), options.until),
         reporter=reporter,
         executor=LocalExecutor(),
+        words=words,
+        overrides=tuple(options.settings),
     )
 
 

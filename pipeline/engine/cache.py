@@ -20,7 +20,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,6 +41,7 @@ class Entry:
     folder: Path
     outputs: Mapping[str, str]  # artifact -> path relative to folder
     files: Mapping[str, str]  # relative path -> sha256
+    seal: str  # digest of its manifest: another one lies in this folder when it has another
 
     def path(self, artifact: str) -> Path:
         return self.folder / self.outputs[artifact]
@@ -60,6 +61,15 @@ class Swept:
     removed: int
     freed_bytes: int
     kept_bytes: int
+
+
+def is_in_place(entry: Entry) -> bool:
+    """No other run has replaced it since it was verified."""
+    try:
+        with (entry.folder / MANIFEST).open(errors="replace") as manifest:
+            return manifest.read(len(_SEAL) + len(entry.seal)) == _SEAL + entry.seal
+    except OSError:
+        return False
 
 
 class Cache:
@@ -130,7 +140,8 @@ class Cache:
         (built / MANIFEST).unlink(missing_ok=True)
         files = {file.relative_to(built).as_posix(): file_digest(file) for file in files_below(built)}
         text = canonical_json({**record, "files": files})
-        (built / MANIFEST).write_text(f"{_SEAL}{hashlib.sha256(text.encode()).hexdigest()}{_SEALED}{text[1:]}")
+        seal = hashlib.sha256(text.encode()).hexdigest()
+        (built / MANIFEST).write_text(f"{_SEAL}{seal}{_SEALED}{text[1:]}")
         for file in files_below(built):
             fsync_file(file)
             file.chmod(0o444)
@@ -143,12 +154,15 @@ class Cache:
         os.rename(built, final)
         fsync_file(final.parent)
         remove_tree(self.checkpoint_folder(key))
-        entry = Entry(final, record["outputs"], files)
+        entry = Entry(final, record["outputs"], files, seal)
         self._verified[final] = entry
         return entry
 
-    def sweep(self, *, max_age_s: float | None, max_bytes: int | None) -> Swept:
-        """Remove entries unused for `max_age_s`, then the longest unused ones until `max_bytes` hold."""
+    def sweep(self, *, max_age_s: float | None, max_bytes: int | None, needed: Collection[str] = ()) -> Swept:
+        """Remove entries unused for `max_age_s`, then the longest unused ones until `max_bytes` hold.
+
+        Those with a key among the `needed` stay.
+        """
         with self.alone():
             remove_tree(self.root / "tmp")
             entries = sorted((self.root / "entries").glob("*/*"), key=lambda folder: folder.stat().st_mtime)
@@ -157,7 +171,7 @@ class Cache:
             for folder in entries:
                 too_old = max_age_s is not None and time.time() - folder.stat().st_mtime > max_age_s
                 too_much = max_bytes is not None and left > max_bytes
-                if too_old or too_much:
+                if (too_old or too_much) and folder.name not in needed:
                     self._set_aside(folder)
                     left, removed, freed = left - sizes[folder], removed + 1, freed + sizes[folder]
             oldest = time.time() - (max_age_s or 0)
@@ -191,7 +205,7 @@ def _read_entry(folder: Path) -> Entry:
         raise _Damaged(f"{MANIFEST} does not match its own sha256")
     try:
         record = json.loads(text)
-        entry = Entry(folder, record["outputs"], record["files"])
+        entry = Entry(folder, record["outputs"], record["files"], checksum)
     except (ValueError, KeyError) as error:
         raise _Damaged(f"{MANIFEST} is of another version ({error})") from error
     found = {file.relative_to(folder).as_posix() for file in files_below(folder)} - {MANIFEST}

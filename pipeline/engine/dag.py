@@ -33,6 +33,11 @@ class Node:
     def __str__(self) -> str:
         return f"{self.step}[{self.target.board}]" if self.target else self.step
 
+    @property
+    def folder(self) -> str:
+        """Where its files lie in the folder of a run."""
+        return f"{self.step}-{self.target.board}" if self.target else self.step
+
 
 @dataclass(frozen=True)
 class Dag:

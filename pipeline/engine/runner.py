@@ -8,25 +8,26 @@ from __future__ import annotations
 
 import concurrent.futures
 import graphlib
-import os
 import time
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from pipeline.config import Experiment, Project
-from pipeline.engine.cache import Cache, Entry
+from pipeline.engine.cache import Cache, Entry, is_in_place
 from pipeline.engine.dag import Dag, Node
 from pipeline.engine.digest import value_digest
 from pipeline.engine.executor import Executor
 from pipeline.engine.history import History
 from pipeline.engine.ingredients import Ingredients, differences, extra_sources, ingredients_of
+from pipeline.engine.recording import completed, result_rows, run_facts, run_store, tool_versions
 from pipeline.engine.sources import SourceTree
 from pipeline.engine.tool_versions import require_package, require_program
 from pipeline.engine.worker import Job
-from pipeline.errors import ConfigError, StageError
+from pipeline.errors import StageError
+from pipeline.records.record import OpenRun
 
 
 class Reporter(Protocol):
@@ -45,6 +46,7 @@ class Selection:
     start: str | None = None
     only: str | None = None
     force: frozenset[str] = frozenset()
+    until: str | None = None  # the graph ends there
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,7 @@ class Outcome:
     status: Literal["cached", "ran"]
     seconds: float
     entry: Entry
+    ingredients: Ingredients
 
 
 def artifact_paths(outcomes: Iterable[Outcome]) -> dict[str, Path]:
@@ -82,7 +85,10 @@ class Runner:
     selection: Selection
     reporter: Reporter
     executor: Executor
+    words: Sequence[str]  # the command, for the record: without boards and overrides
+    overrides: Sequence[str]
     code: SourceTree = field(init=False)
+    record: OpenRun = field(init=False)  # of the run that goes on, or has ended
     history: History = field(init=False)
 
     def __post_init__(self) -> None:
@@ -151,8 +157,19 @@ class Runner:
         """Bring every node up to date; the first error stops what has not begun and is raised."""
         with self.cache.in_use():
             self._check_needs()
-            self._make_run_folder()
-            return self._walk(jobs)
+            facts = run_facts(self.project, self.experiment, self.nodes, self.words, self.overrides)
+            self.record = OpenRun(run_store(self.project), self.experiment.run_name, facts)
+            try:
+                outcomes = self._walk(jobs)
+            except BaseException as error:
+                state = "failed" if isinstance(error, Exception) else "killed"
+                self._close(state, error=str(error) or type(error).__name__)
+                raise
+            self._close("done", whole=self.selection.only is None and self.selection.until is None)
+            return outcomes
+
+    def _close(self, state: str, *, whole: bool = False, error: str | None = None) -> None:
+        self.record.close(state, order=[node.folder for node in self.nodes], whole=whole, error=error)
 
     def _walk(self, jobs: int) -> list[Outcome]:
         outcomes: dict[Node, Outcome] = {}
@@ -208,9 +225,7 @@ class Runner:
                 if entry is None:
                     return self._execute(node, key, ingredients, sources, lock)
         self.history.record(node, ingredients, "cached")
-        self._link(node, entry)
-        self.reporter.finished(node, "cached", 0.0)
-        return Outcome(node, "cached", 0.0, entry)
+        return self._kept(Outcome(node, "cached", 0.0, entry, ingredients))
 
     def _execute(
         self, node: Node, key: str, ingredients: Ingredients, sources: Mapping[Node, Entry], lock: int
@@ -234,9 +249,22 @@ class Runner:
             differing = sorted(name for name, digest in entry.files.items() if earlier.files.get(name) != digest)
             self.reporter.message(f"{node}: forced run gave other bytes than the cached one: {', '.join(differing)}")
         self.history.record(node, ingredients, "ran")
-        self._link(node, entry)
-        self.reporter.finished(node, "ran", seconds)
-        return Outcome(node, "ran", seconds, entry)
+        return self._kept(Outcome(node, "ran", seconds, entry, ingredients))
+
+    def _kept(self, outcome: Outcome) -> Outcome:
+        """Put the files of a node into the folder of this run."""
+        node, entry = outcome.node, outcome.entry
+        facts = {
+            **{"step": node.step, "board": node.target and node.target.board},
+            **{"source": node.target and node.target.source, "status": outcome.status},
+            **{"seconds": round(outcome.seconds, 3), "key": entry.folder.name, "outputs": dict(entry.outputs)},
+        }
+        self.record.add_versions(tool_versions(outcome.ingredients))
+        made = completed(self.project, entry, self.record.facts)
+        self.record.add_rows(result_rows(self.project, entry, made))
+        self.record.add_step(node.folder, facts, entry.folder, entry.files, made, lambda: is_in_place(entry))
+        self.reporter.finished(node, outcome.status, outcome.seconds)
+        return outcome
 
     def _job(self, node: Node, sources: Mapping[Node, Entry], out_dir: Path, checkpoint_dir: Path) -> Job:
         stage = self.dag.stage(node)
@@ -244,10 +272,10 @@ class Runner:
         for artifact, makers in self.dag.inputs[node].items():
             if stage.artifacts[artifact]:
                 artifacts[artifact] = {
-                    maker.target.board: sources[maker].path(artifact) for maker in makers if maker.target
+                    maker.target.board: self._of_this_run(maker, sources, artifact) for maker in makers if maker.target
                 }
             else:
-                artifacts[artifact] = sources[makers[0]].path(artifact) if makers else None
+                artifacts[artifact] = self._of_this_run(makers[0], sources, artifact) if makers else None
         return Job(
             root=self.project.root.resolve(),
             module=self.dag.steps[node.step].module,
@@ -258,6 +286,10 @@ class Runner:
             out_dir=out_dir,
             checkpoint_dir=checkpoint_dir,
         )
+
+    def _of_this_run(self, maker: Node, sources: Mapping[Node, Entry], artifact: str) -> Path:
+        """Not the cache's: another run may force the same step and replace the entry meanwhile."""
+        return self.record.folder.resolve() / maker.folder / sources[maker].outputs[artifact]
 
     def _waits_for(self, node: Node, known: Mapping[Node, Entry]) -> Node | None:
         """The first source of a node whose artifacts are not known yet."""
@@ -293,39 +325,3 @@ class Runner:
         if entry is None:
             return ["the entry is no longer in the cache; nothing else changed"]
         return differences(last.before, ingredients) if last.before else ["up to date; first run, everything was new"]
-
-    @property
-    def run_folder(self) -> Path:
-        return self.project.root / "runs" / self.experiment.run_name
-
-    def _make_run_folder(self) -> None:
-        try:
-            self.run_folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ConfigError(
-                f"{self.run_folder}: cannot be made ({error.strerror}), needed for the links to the results; "
-                "move away what is in its place, or run in a folder of your own"
-            ) from error
-
-    def _link(self, node: Node, entry: Entry) -> None:
-        """runs/<experiment>/<step>[-<board>] leads to the files of the newest run."""
-        name = f"{node.step}-{node.target.board}" if node.target else node.step
-        link = self.run_folder / name
-        _remove_leftovers(link)
-        if link.is_symlink() and Path(os.readlink(link)) == entry.folder:
-            return
-        fresh = link.with_name(f".{link.name}.{os.getpid()}")
-        fresh.unlink(missing_ok=True)
-        fresh.symlink_to(entry.folder)
-        os.replace(fresh, link)
-
-
-def _remove_leftovers(link: Path) -> None:
-    """New links that were not yet in place when their process was killed."""
-    for fresh in link.parent.glob(f".{link.name}.*"):
-        try:
-            os.kill(int(fresh.suffix[1:]), 0)
-        except (ProcessLookupError, ValueError, OverflowError):
-            fresh.unlink(missing_ok=True)
-        except PermissionError:
-            continue  # another user's, at work

@@ -2,7 +2,8 @@
 
 Reads   the file that the configuration names, and perhaps inputs for it (.npy, int8, first axis: which input) with the
         class of each (.npy)
-Writes  model.tflite, golden.npz (inputs, outputs), features/ (test_x.npy, test_y.npy; empty without classes)
+Writes  model.tflite, golden.npz (inputs, outputs), features/ (test_x.npy, test_y.npy; empty without classes),
+        plan.json and memory.json (as the file stands, every tensor whole)
 Fails   StageError when a file changed since it was named, is damaged, or holds an operator that we cannot run
 """
 
@@ -13,7 +14,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from pipeline.stage import Config, stage
+from pipeline.stage import Config, stage, write_json
 
 
 class BroughtFile(Config):
@@ -39,14 +40,19 @@ class Brought:
     model: Path  # model.tflite, int8 in and out
     golden: Path  # golden.npz: inputs, and the outputs that TensorFlow Lite Micro gives
     features: Path  # test_x.npy (int8), test_y.npy
+    plan: Path  # plan.json: size, MACs, memory
+    memory: Path  # memory.json: where every activation lies, and when
 
 
-@stage("bring", packages=("ai-edge-litert", "tflite-micro", "flatbuffers", "numpy"))
+@stage("bring", packages=("ai-edge-litert", "tflite-micro", "flatbuffers", "numpy", "ortools"))
 def run(*, config: BringConfig, out_dir: Path) -> Brought:
     import numpy as np
 
     from stages.bring.golden import golden_inputs, labelled, pinned_bytes
     from stages.graph.judge.tflm import run_tflm
+    from stages.graph.memory.arena_layout import arena_layout
+    from stages.graph.memory.memory_record import memory_record
+    from stages.graph.memory.plan_record import plan_record
     from stages.graph.tflite.planned_file import without_float_edges
 
     file = config.model
@@ -64,4 +70,11 @@ def run(*, config: BringConfig, out_dir: Path) -> Brought:
     golden = inputs if classes is None else inputs[: config.golden_of_labelled]
     np.savez(out_dir / "golden.npz", inputs=golden, outputs=run_tflm(content, graph, golden))
     (out_dir / "model.tflite").write_bytes(content)
-    return Brought(model=out_dir / "model.tflite", golden=out_dir / "golden.npz", features=features)
+    layout = arena_layout(graph)
+    return Brought(
+        model=out_dir / "model.tflite",
+        golden=out_dir / "golden.npz",
+        features=features,
+        plan=write_json(out_dir / "plan.json", plan_record(graph, layout, range(len(graph.ops)), False)),
+        memory=write_json(out_dir / "memory.json", memory_record(graph, layout)),
+    )

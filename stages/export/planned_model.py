@@ -18,7 +18,6 @@ from stages.graph.judge.tflm_plan import runtime_head_bytes
 from stages.graph.memory.arena_layout import ArenaLayout, arena_layout
 from stages.graph.memory.op_order import OrderProblem
 from stages.graph.memory.packable_order import packable_order
-from stages.graph.memory.resources import resources
 from stages.graph.tflite.reader import read_tflite
 from stages.graph.tflite.writer import write_tflite
 
@@ -37,44 +36,6 @@ class PlannedModel:
     order_proven_optimal: bool
 
 
-@dataclass(frozen=True)
-class PlannedTensor:
-    """An activation in plan.json."""
-
-    index: int
-    name: str
-    offset: int
-    size_bytes: int
-
-
-@dataclass(frozen=True)
-class PlannedOp:
-    """An op in plan.json."""
-
-    kind: str
-    name: str
-    live_bytes: int  # of the arena, while it runs
-
-
-@dataclass(frozen=True)
-class PlanRecord:
-    """The contents of plan.json."""
-
-    order: tuple[int, ...]
-    ops: tuple[PlannedOp, ...]
-    tensors: tuple[PlannedTensor, ...]
-    arena_bytes: int
-    lower_bound_bytes: int
-    order_proven_optimal: bool
-    layout_proven_optimal: bool
-    peak_bytes: int  # in the best order
-    peak_bytes_stored: int  # in the order before
-    peak_bytes_imprecise: int
-    peak_bytes_overlap: int  # of firmware that writes outputs over dying inputs and fuses layers row by row
-    size_bytes: int
-    macs: int
-
-
 def planned_model(graph: Graph, description: str) -> PlannedModel:
     """The graph in the order of least peak memory, laid out and written."""
     problem = OrderProblem(graph)
@@ -83,32 +44,6 @@ def planned_model(graph: Graph, description: str) -> PlannedModel:
     layout = arena_layout(ordered)
     content = write_tflite(ordered, description, layout.offsets)
     return PlannedModel(ordered, layout, content, description, best.order, best.proven_optimal)
-
-
-def plan_record(model: PlannedModel) -> PlanRecord:
-    """What plan.json says."""
-    graph, layout, used = model.graph, model.layout, resources(model.graph)
-    position = {number: place for place, number in enumerate(model.order)}
-    stored_order = [position[number] for number in range(len(model.order))]
-    return PlanRecord(
-        order=model.order,
-        ops=tuple(PlannedOp(op.kind, op.name, live) for op, live in zip(graph.ops, layout.live_bytes, strict=True)),
-        tensors=tuple(
-            PlannedTensor(index, graph.tensors[index].name, offset, graph.tensors[index].nbytes)
-            for index, offset in enumerate(layout.offsets)
-            if offset >= 0
-        ),
-        arena_bytes=layout.arena_bytes,
-        lower_bound_bytes=layout.lower_bound_bytes,
-        order_proven_optimal=model.order_proven_optimal,
-        layout_proven_optimal=layout.proven_optimal,
-        peak_bytes=used.peak_bytes,
-        peak_bytes_stored=round(OrderProblem(graph).measure(stored_order).peak_bytes),
-        peak_bytes_imprecise=used.peak_bytes_imprecise,
-        peak_bytes_overlap=resources(graph, "overlap").peak_bytes,
-        size_bytes=used.size_bytes,
-        macs=used.macs,
-    )
 
 
 def verify(model: PlannedModel, inputs: np.ndarray) -> None:

@@ -1,7 +1,7 @@
 """export: turn the fine-tuned network into an int8 .tflite whose op order and arena layout need the least RAM.
 
 Reads   features (.npy splits), dataset.json, qat.pt; with `exporter: litert` also network.pt and architecture.json
-Writes  model.tflite, plan.json, accuracy.json, layer_error.csv, golden.npz
+Writes  model.tflite, plan.json, memory.json, accuracy.json, predictions.csv, layer_error.csv, golden.npz
 Fails   StageError, naming the op, when TensorFlow Lite Micro and our integer reference differ in any bit; when LiteRT's
         converter, if asked, finds another float network than we do
 """
@@ -30,7 +30,9 @@ class Exported:
 
     model: Path  # model.tflite: full int8, best op order, arena plan in its metadata
     plan: Path  # plan.json: order, offsets, arena, peak, size, MACs
+    memory: Path  # memory.json: where every activation lies, and when
     accuracy: Path  # accuracy.json: on the whole test split
+    predictions: Path  # predictions.csv: the chosen class of every test example
     layer_error: Path  # layer_error.csv: per op, how far int8 is from float
     golden: Path  # golden.npz: inputs, the outputs that TensorFlow Lite Micro gives, labels
 
@@ -49,12 +51,20 @@ def run(
 ) -> Exported:
     import numpy as np
 
-    from stages.export.evaluation import golden_inputs, load_test_split, measured_accuracy
+    from stages.export.evaluation import (
+        golden_inputs,
+        int8_classes,
+        load_test_split,
+        measured_accuracy,
+        write_predictions,
+    )
     from stages.export.float_check import check_with_litert
     from stages.export.layer_error import layer_errors, write_layer_errors
-    from stages.export.planned_model import plan_record, planned_model, verify
+    from stages.export.planned_model import planned_model, verify
     from stages.export.quantise import int8_graph, load_qat
     from stages.graph.judge.tflm import run_tflm
+    from stages.graph.memory.memory_record import memory_record
+    from stages.graph.memory.plan_record import plan_record
 
     progress.start(5, "step")
     trained = load_qat(qat_network)
@@ -67,7 +77,8 @@ def run(
     check = check_with_litert(network, architecture, features) if config.exporter == "litert" else None
     progress.advance(note=check.sentence if check else "")
     classes = read_json(dataset)["classes"]
-    accuracy = measured_accuracy(model.graph, split, classes, trained.float_classes, trained.fake_quant_classes)
+    chosen = int8_classes(model.graph, split)
+    accuracy = measured_accuracy(chosen, split, classes, trained.float_classes, trained.fake_quant_classes)
     progress.advance(note=accuracy.warning or f"int8 accuracy {accuracy.accuracy_int8:.4f}")
     errors = layer_errors(trained.graph, model.graph, golden.inputs[golden.labels >= 0])
     outputs = run_tflm(model.content, model.graph, golden.inputs)
@@ -76,8 +87,13 @@ def run(
     progress.advance()
     return Exported(
         model=out_dir / "model.tflite",
-        plan=write_json(out_dir / "plan.json", plan_record(model)),
+        plan=write_json(
+            out_dir / "plan.json",
+            plan_record(model.graph, model.layout, model.order, model.order_proven_optimal),
+        ),
+        memory=write_json(out_dir / "memory.json", memory_record(model.graph, model.layout)),
         accuracy=write_json(out_dir / "accuracy.json", {**asdict(accuracy), "litert": check and asdict(check)}),
+        predictions=write_predictions(out_dir / "predictions.csv", split, chosen, trained.float_classes),
         layer_error=write_layer_errors(out_dir / "layer_error.csv", errors),
         golden=out_dir / "golden.npz",
     )

@@ -1,7 +1,8 @@
 """firmware: compile the int8 network to C and link it, with kernels and protocol, for a board and for its twin.
 
 Reads   model (.tflite); dataset (.json) for the settings of a front end
-Writes  firmware.elf .bin .hex (the board), twin.elf (QEMU), generated/ (model.c, .h, .S), footprint.json
+Writes  firmware.elf .bin .hex (the board), twin.elf (QEMU), generated/ (model.c, .h, .S), footprint.json,
+        memory.json (the arena as it runs)
 Fails   StageError for an operator without a kernel or a network that does not fit, before anything is compiled
 """
 
@@ -25,6 +26,7 @@ class Firmware:
     twin: Path
     generated: Path
     footprint: Path
+    firmware_memory: Path  # memory.json: where every activation lies, and when; a fused chain is one op
 
 
 @stage(
@@ -39,6 +41,7 @@ def run(model: Path, dataset: Path | None, *, config: FirmwareConfig, board: str
     from stages.firmware.memory.footprint import footprint
     from stages.firmware.memory.regions import place
     from stages.firmware.model_source import compile_model
+    from stages.graph.memory.memory_record import memory_record
     from stages.graph.simplify.simplification import simplify
     from stages.graph.tflite.float_edges import strip_float_edges
     from stages.graph.tflite.reader import read_tflite
@@ -64,4 +67,5 @@ def run(model: Path, dataset: Path | None, *, config: FirmwareConfig, board: str
         twin=images.twin,
         generated=generated,
         footprint=write_json(out_dir / "footprint.json", footprint(compiled, placement, images, described, front_end)),
+        firmware_memory=write_json(out_dir / "memory.json", memory_record(compiled.graph, compiled.layout)),
     )

@@ -1,4 +1,7 @@
-"""A Graph as plain values and torch tensors: what torch.save stores and torch.load(weights_only=True) reads."""
+"""A Graph as plain values and torch tensors: what torch.save stores and torch.load(weights_only=True) reads.
+
+Without its channel groups: nobody prunes a stored graph.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +59,6 @@ def _tensor_to_record(tensor: Tensor) -> dict[str, Any]:
         "name": tensor.name,
         "shape": tensor.shape,
         "dtype": tensor.dtype,
-        "group": tensor.group,
         "quantisation": None if grid is None else (grid.scale, grid.zero_point, grid.axis),
         "data": None if tensor.data is None else torch.from_numpy(np.ascontiguousarray(tensor.data)),
     }
@@ -70,7 +72,6 @@ def _tensor_from_record(record: dict[str, Any]) -> Tensor:
         dtype=record["dtype"],
         quantisation=None if grid is None else Quantisation(*grid),
         data=None if data is None else data.numpy(),
-        group=record["group"],
     )
 
 

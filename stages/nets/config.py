@@ -180,14 +180,19 @@ class BudgetConfig(Config):
     # What peak_bytes means: classic, as in the paper; overlap, of firmware that writes outputs over dying inputs and
     # fuses layers row by row.
     runtime: Literal["classic", "overlap"] = "classic"
+    required: bool = True  # a network that somebody brings along need not have a budget
+
+    @classmethod
+    def completed(cls, values: Mapping[str, Any], sections: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
+        return {"required": False, **values} if "bring" in sections else values
 
     @model_validator(mode="after")
     def _has_one(self) -> BudgetConfig:
-        if not self.limits:
+        if self.required and not self.limits:
             raise ValueError("found no budget, needed at least one of peak_bytes, size_bytes and macs")
         return self
 
     @property
     def limits(self) -> dict[str, int]:
         """The budgets that are given."""
-        return {key: value for key, value in self if key != "runtime" and value is not None}
+        return {key: value for key, value in self if key not in ("runtime", "required") and value is not None}

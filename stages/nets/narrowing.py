@@ -1,6 +1,7 @@
 """A network with fewer channels: every Conv2d, BatchNorm and Linear cut to the channels that its groups keep.
 
-Works for any network whose channels `find_channels` understands; nothing else of it changes.
+Works for any network whose channels `find_channels` understands; nothing else of it changes. Exact: a masked channel
+delivers zeros and nothing reads what would be computed from it, so the small network's outputs are those of the masked.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def narrowed(net: nn.Module, channels: Channels, kept: Sequence[Tensor]) -> nn.M
         if old.shape != tensor.shape:
             setattr(owner, leaf, nn.Parameter(tensor, old.requires_grad) if isinstance(old, nn.Parameter) else tensor)
     for layer in channels.layers:
-        _update_counts(small, layer)
+        _update_counts(small, layer, kept)
     return small
 
 
@@ -47,41 +48,75 @@ def cut_tensors(channels: Channels, kept: Sequence[Tensor], tensors: Mapping[str
     small = dict(tensors)
     for layer in channels.layers:
         weight = f"{layer.weight}.weight"
-        if weight in small:
-            small[weight] = _cut_weight(layer, channels, kept, small[weight])
-        if layer.group_out is not None:
+        if layer.weight is not None and weight in small:
+            small[weight] = _cut_weight(layer, kept, small[weight])
+        if layer.outputs.can_shrink:
             names = [f"{layer.weight}.bias"]
-            if layer.norm is not None:
-                names += [f"{layer.norm}.{leaf}" for leaf in ("weight", "bias", "running_mean", "running_var")]
+            names += [f"{layer.norm}.{leaf}" for leaf in ("weight", "bias", "running_mean", "running_var")]
             for name in names:
                 if name in small:
-                    small[name] = small[name][kept[layer.group_out]].clone()
+                    small[name] = small[name][_on(small[name], layer.outputs.kept(kept))].clone()
     return small
 
 
-def _cut_weight(layer: Layer, channels: Channels, kept: Sequence[Tensor], weight: Tensor) -> Tensor:
+def _cut_weight(layer: Layer, kept: Sequence[Tensor], weight: Tensor) -> Tensor:
     """Rows are output channels; columns are input channels, or their map positions (CHW) behind a flattening."""
-    if layer.group_out is not None:
-        weight = weight[kept[layer.group_out]]
-    if layer.group_in is not None and not layer.depthwise:
-        indices, width = kept[layer.group_in], channels.widths[layer.group_in]
-        positions = weight.shape[1] // width
-        columns = (indices[:, None] * positions + torch.arange(positions)).flatten()
-        weight = weight[:, columns]
+    if layer.outputs.can_shrink:
+        weight = weight[_on(weight, layer.outputs.kept(kept))]
+    if layer.inputs.can_shrink and not layer.depthwise:
+        positions = weight.shape[1] // len(layer.inputs)
+        columns = (layer.inputs.kept(kept)[:, None] * positions + torch.arange(positions)).flatten()
+        weight = weight[:, _on(weight, columns)]
     return weight.clone(memory_format=torch.contiguous_format)
 
 
-def _update_counts(net: nn.Module, layer: Layer) -> None:
+def _on(tensor: Tensor, indices: Tensor) -> Tensor:
+    """The indices where the tensor is."""
+    return indices.to(tensor.device)
+
+
+def _update_counts(net: nn.Module, layer: Layer, kept: Sequence[Tensor]) -> None:
     """Make the modules say how many channels they have."""
-    module = net.get_submodule(layer.weight)
-    rows, columns = module.weight.shape[:2]
-    if isinstance(module, nn.Conv2d):
-        module.out_channels = rows
-        if not layer.depthwise:
-            module.in_channels = columns
-        elif layer.group_out is not None:  # else nothing is cut, and it may make several channels of each
-            module.in_channels = module.groups = rows
-    else:
-        module.out_features, module.in_features = rows, columns
+    rows = len(layer.outputs.kept(kept))
     if layer.norm is not None:
         net.get_submodule(layer.norm).num_features = rows
+    if layer.weight is None:
+        return
+    module = net.get_submodule(layer.weight)
+    if isinstance(module, nn.Conv2d):
+        module.out_channels, module.in_channels = rows, len(layer.inputs.kept(kept))
+        if layer.depthwise:
+            module.groups = module.in_channels
+    else:
+        module.out_features, module.in_features = module.weight.shape
+
+
+def kept_channels(masks: Sequence[Tensor]) -> list[Tensor]:
+    """Indices of the channels that each group keeps."""
+    return [torch.nonzero(mask, as_tuple=False).flatten() for mask in masks]
+
+
+def carry_over_optimiser(
+    channels: Channels, kept: Sequence[Tensor], big: nn.Module, small: nn.Module, optimiser: torch.optim.Optimizer
+) -> None:
+    """Let the big network's optimiser go on with the small one, in place; momentum and the like are cut, too.
+
+    What it holds beside the network's parameters stays.
+    """
+    parameters = dict(small.named_parameters())
+    name_of = {parameter: name for name, parameter in big.named_parameters() if parameter in optimiser.state}
+    shaped: dict[str, dict[str, Tensor]] = {}  # by what it is, such as momentum_buffer, then by parameter
+    for parameter, name in name_of.items():
+        state = optimiser.state.pop(parameter)
+        optimiser.state[parameters[name]] = state
+        for key, value in state.items():
+            if isinstance(value, Tensor) and value.shape == parameter.shape:
+                shaped.setdefault(key, {})[name] = value
+    for key, values in shaped.items():
+        cut = cut_tensors(channels, kept, values)
+        for name in values:
+            # Same memory layout as the parameter's, so that a run resumed from a checkpoint adds in the same order.
+            optimiser.state[parameters[name]][key] = torch.empty_like(parameters[name]).copy_(cut[name])
+    replaced = {parameter: parameters[name] for name, parameter in big.named_parameters()}
+    for group in optimiser.param_groups:
+        group["params"] = [replaced.get(parameter, parameter) for parameter in group["params"]]

@@ -17,7 +17,7 @@ from torch import Tensor, fx, nn
 from torch.func import functional_call
 
 from stages.graph.from_torch.walk import place
-from stages.nets.channels import Channels, Layer
+from stages.nets.channels import Axis, Channels, Layer
 
 
 def saliences(net: nn.Module, channels: Channels) -> list[Tensor]:
@@ -27,11 +27,23 @@ def saliences(net: nn.Module, channels: Channels) -> list[Tensor]:
     squeeze-and-excitation has none).
     """
     found = []
-    for group in range(len(channels.widths)):
+    for group, width in enumerate(channels.widths):
         layers = channels.of_group(group)
         normalised = [layer for layer in layers if layer.norm is not None]
-        found.append(reduce(torch.maximum, [_layer_salience(net, layer) for layer in normalised or layers]))
+        by_layer = [
+            _of_group(_layer_salience(net, layer), layer.outputs, group, width) for layer in normalised or layers
+        ]
+        found.append(reduce(torch.maximum, by_layer))
     return found
+
+
+def _of_group(salience: Tensor, axis: Axis, group: int, width: int) -> Tensor:
+    """The saliences of a group's channels from those of an axis: the largest, of one that is there several times."""
+    if axis.whole == group:
+        return salience
+    there = (axis.groups == group).to(salience.device)
+    numbers = axis.numbers.to(salience.device)[there]
+    return salience.new_zeros(width).scatter_reduce(0, numbers, salience[there], "amax")
 
 
 def _layer_salience(net: nn.Module, layer: Layer) -> Tensor:
@@ -58,8 +70,7 @@ def folded_forward(net: nn.Module, channels: Channels, masks: Sequence[Tensor], 
     masked: dict[str, Tensor] = {}
     for layer in channels.layers:
         if layer.masked:
-            assert layer.group_out is not None
-            mask = masks[layer.group_out]
+            mask = layer.outputs.values(masks)
             path = layer.norm or layer.weight
             for name in (f"{path}.weight", f"{path}.bias"):
                 parameter = _parameter(net, name)
@@ -74,9 +85,9 @@ def explicit_forward(channels: Channels, masks: Sequence[Tensor], x: Tensor) -> 
     A mask has one value per channel, or one per example and channel.
     """
     readers = {
-        layer.weight: masks[layer.group_in]
+        layer.weight: layer.inputs.values(masks)
         for layer in channels.layers
-        if layer.group_in is not None and not layer.depthwise
+        if layer.weight is not None and layer.inputs.can_shrink and not layer.depthwise
     }
     return _MaskingInterpreter(channels.module, readers).run(x)
 

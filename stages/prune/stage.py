@@ -1,7 +1,8 @@
 """prune: train the backbone and shrink it, while it trains, until it meets the budgets of the device.
 
 Reads   features/{train,validation,test}_{x,y}.npy, dataset.json (classes, kind of data)
-Writes  network.pt (weights of the small float network), architecture.json, trajectory.csv, metrics.json, layers.csv
+Writes  network.pt (weights of the small float network), architecture.json, trajectory.csv, metrics.json, layers.csv,
+        history.csv
 Fails   ConfigError for a budget that no width can meet or a network that is not made for the data; StageError for a
         loss that is not finite, or for budgets not met by the last epoch (unless a study was told not to look at them)
 """
@@ -14,6 +15,7 @@ from pathlib import Path
 from pipeline.stage import Checkpoint, Progress, read_json, stage, write_json
 from stages.nets.config import BudgetConfig, NetworkConfig
 from stages.prune.config import PruneConfig
+from stages.training.config import PLAIN, TrainingConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +25,7 @@ class Pruned:
     trajectory: Path  # trajectory.csv: one row per update, then one per epoch
     prune_metrics: Path  # metrics.json: accuracy, resources before and after
     pruned_layers: Path  # layers.csv: what each op needs before and after
+    prune_history: Path  # history.csv: loss and validation accuracy of every epoch
 
 
 @stage("prune", packages=("torch", "numpy"))
@@ -33,22 +36,24 @@ def run(
     config: PruneConfig,
     network: NetworkConfig,
     budget: BudgetConfig,
+    training: TrainingConfig = PLAIN,
     out_dir: Path,
     progress: Progress,
     checkpoint: Checkpoint,
 ) -> Pruned:
     from stages.nets.registry import save_architecture
     from stages.prune.layer_table import write_layers
-    from stages.prune.metrics import prune_metrics, write_network
     from stages.prune.task import Task
-    from stages.prune.training import train
+    from stages.prune.training import prune_metrics, train, write_network
     from stages.prune.trajectory import group_names, write_trajectory
     from stages.training.examples import load_examples
+    from stages.training.history import write_history
 
     record = read_json(dataset)
     classes = len(record["classes"])
-    examples = load_examples(features, classes, are_pictures="image_px" in record.get("features", ()))
-    task = Task(examples, network.for_data(examples.input_shape, classes), budget, config)
+    are_pictures = "image_px" in record.get("features", ())
+    examples = load_examples(features, classes, are_pictures=are_pictures, training=training)
+    task = Task(examples, network.for_data(examples.input_shape, classes), budget, config, training)
     trained = train(task, progress, checkpoint)
     return Pruned(
         network=write_network(out_dir / "network.pt", trained.net),
@@ -60,4 +65,5 @@ def run(
         pruned_layers=write_layers(
             out_dir / "layers.csv", trained.unpruned.graph, trained.pruned.graph, budget.runtime
         ),
+        prune_history=write_history(out_dir / "history.csv", trained.losses, trained.accuracies),
     )

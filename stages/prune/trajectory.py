@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from stages.graph.graph import Graph
+from stages.graph.graph import NO_GROUP, Graph
 from stages.graph.memory.resources import Resources
 from stages.prune.width_update import Move, WidthStep
 
@@ -73,12 +73,15 @@ class TrajectoryRow:
 
 
 def group_names(graph: Graph) -> list[str]:
-    """Each channel group by the name of the op that opens it."""
+    """Each channel group by the name of the op that opens it; with its first channel there, if it opens several."""
     names: dict[int, str] = {}
     for op in graph.ops:
-        group = graph.tensors[op.outputs[0]].group
-        if group is not None:
-            names.setdefault(group, op.name)
+        channels = graph.tensors[op.outputs[0]].channels
+        assert channels is not None
+        groups = channels[:, 0].tolist()
+        opened = [group for group in dict.fromkeys(groups) if group != NO_GROUP and group not in names]
+        for group in opened:
+            names[group] = op.name if len(opened) == 1 else f"{op.name}.{groups.index(group)}"
     return [names[group] for group in sorted(names)]
 
 

@@ -20,10 +20,9 @@ from stages.graph.from_torch.conversion import graph_from_torch
 from stages.graph.record import graph_to_record
 from stages.nets.registry import Architecture
 from stages.qat.fake_quant import FakeQuantNetwork
+from stages.qat.training import EVALUATED_AT_ONCE
 from stages.training.evaluation import accuracy, predictions
 from stages.training.examples import Examples
-
-_EVALUATED_AT_ONCE = 32  # samples: the doubles of a layer stay near the cache
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ def measured(network: FakeQuantNetwork, examples: Examples, *, quantises: bool) 
     """How good the network is on data it was not trained on, with or without rounding."""
     splits = {"validation": examples.validation, "test": examples.test}
     with nullcontext() if quantises else network.without_rounding():
-        classes = {name: predictions(network, network, split.x, _EVALUATED_AT_ONCE) for name, split in splits.items()}
+        classes = {name: predictions(network, network, split.x, EVALUATED_AT_ONCE) for name, split in splits.items()}
     accuracies = {name: accuracy(found, splits[name].y) for name, found in classes.items()}
     return Measured(accuracies, classes["test"])
 

@@ -20,8 +20,13 @@ from pipeline.stage import Checkpoint, Progress
 from stages.qat.config import QatConfig
 from stages.qat.fake_quant import FakeQuantNetwork
 from stages.training import loop
-from stages.training.examples import Examples
+from stages.training.config import PLAIN, TrainingConfig
+from stages.training.distillation import Teacher
+from stages.training.evaluation import accuracy, predictions
+from stages.training.examples import Examples, Split
+from stages.training.parallel import own_share
 
+EVALUATED_AT_ONCE = 32  # samples: the doubles of a layer stay near the cache
 _BEFORE_TRAINING = -1  # in place of an epoch: the draw of the calibration samples
 
 
@@ -31,19 +36,32 @@ class QatRun(loop.Run):
 
     net: FakeQuantNetwork
     calibration: Tensor
+    validation: Split
     epochs: int
 
     def begin_epoch(self) -> None:
         if self.epoch == 0 or self.epoch < self.epochs - 1:
             self.net.calibrate(self.calibration)
 
+    def validation_accuracy(self) -> float:
+        found = predictions(self.net, self.net, self.validation.x, EVALUATED_AT_ONCE)
+        return accuracy(found, self.validation.y)
+
 
 def train(
-    network: FakeQuantNetwork, examples: Examples, config: QatConfig, progress: Progress, checkpoint: Checkpoint
+    network: FakeQuantNetwork,
+    examples: Examples,
+    config: QatConfig,
+    progress: Progress,
+    checkpoint: Checkpoint,
+    *,
+    training: TrainingConfig = PLAIN,
+    teacher: Teacher | None = None,
 ) -> QatRun:
     """Fine-tune; without epochs the network is calibrated only."""
-    count = len(examples.train)
-    samples = examples.train.x[_permutation(count, config.seed, _BEFORE_TRAINING)[: config.calibration_samples]]
+    count, device = len(examples.train), network.scales.device
+    chosen = _permutation(count, config.seed, _BEFORE_TRAINING)[: config.calibration_samples]
+    samples = examples.train.x[chosen].to(device)
     recipe = loop.Recipe(
         step="qat",
         epochs=config.epochs,
@@ -51,16 +69,25 @@ def train(
         learning_rate=config.learning_rate,
         label_smoothing=config.label_smoothing,
         seed=config.seed,
+        training=training,
     )
 
     def start(stored: Mapping[str, Any] | None) -> QatRun:
         net = network if stored is None else deepcopy(network)  # should the stored weights not fit, it is untouched
         optimiser = torch.optim.Adam(net.parameters(), lr=config.learning_rate)
-        return QatRun(net=net, optimiser=optimiser, calibration=samples, epochs=config.epochs)
+        return QatRun(
+            net=net,
+            optimiser=optimiser,
+            calibration=samples,
+            validation=examples.validation,
+            epochs=config.epochs,
+            device=device,
+            teacher=teacher,
+        )
 
-    def batches(epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
-        chosen = _permutation(count, config.seed, epoch).split(config.batch)
-        return examples.train_batches(chosen, [config.seed, epoch])
+    def batches(epoch: int, first: int) -> Iterator[tuple[Tensor, Tensor]]:
+        chosen = _permutation(count, config.seed, epoch).split(config.batch)[first:]
+        return examples.train_batches([numbers[own_share()] for numbers in chosen], [config.seed, epoch])
 
     run = loop.train(recipe, start, batches, progress, checkpoint)
     if config.epochs == 0:

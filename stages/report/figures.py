@@ -44,8 +44,8 @@ class NetworkFigures:
     """What is the same on every board."""
 
     experiment: str
-    data_source: str
-    accuracy_int8: float
+    data_source: str  # empty: a network that was brought along
+    accuracy_int8: float | None
     accuracy_n: int | None
     size: Bound
     peak: Bound
@@ -54,8 +54,19 @@ class NetworkFigures:
     macs_trained_relative: float | None  # computation of the training, over training the unpruned network for as long
 
     @property
+    def bounds(self) -> list[tuple[str, Bound, str]]:
+        """Every resource by name, with its unit."""
+        return [("peak memory", self.peak, " B"), ("size", self.size, " B"), ("MACs", self.macs, "")]
+
+    @property
+    def limits(self) -> dict[str, int]:
+        """What is budgeted, by column."""
+        allowed = {"peak_bytes": self.peak.allowed, "size_bytes": self.size.allowed, "macs": self.macs.allowed}
+        return {column: limit for column, limit in allowed.items() if limit is not None}
+
+    @property
     def within_budget(self) -> bool:
-        return self.size.holds and self.peak.holds and self.macs.holds
+        return all(bound.holds for _, bound, _ in self.bounds)
 
 
 @dataclass(frozen=True)
@@ -85,15 +96,21 @@ class BoardFigures:
 
 
 def network_figures(
-    experiment: str, dataset: Path, accuracy: Path, plan: Path, prune_metrics: Path, budget: BudgetConfig
+    experiment: str,
+    dataset: Path | None,
+    accuracy: Path | None,
+    plan: Path,
+    prune_metrics: Path | None,
+    budget: BudgetConfig,
 ) -> NetworkFigures:
     """Accuracy and resource use against the budget."""
-    planned, tested, pruned = read_json(plan), read_json(accuracy), read_json(prune_metrics)
+    planned = read_json(plan)
+    tested, pruned = ({} if path is None else read_json(path) for path in (accuracy, prune_metrics))
     peak = "peak_bytes" if budget.runtime == "classic" else "peak_bytes_overlap"
     return NetworkFigures(
         experiment=experiment,
-        data_source=_value(read_json(dataset), "source", dataset),
-        accuracy_int8=_value(tested, "accuracy_int8", accuracy),
+        data_source="" if dataset is None else _value(read_json(dataset), "source", dataset),
+        accuracy_int8=None if accuracy is None else _value(tested, "accuracy_int8", accuracy),
         accuracy_n=tested.get("n"),
         size=Bound(_value(planned, "size_bytes", plan), budget.size_bytes),
         peak=Bound(_value(planned, peak, plan), budget.peak_bytes),

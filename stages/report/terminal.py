@@ -11,9 +11,8 @@ _NONE = "-"
 
 def table_text(network: NetworkFigures, boards: Sequence[BoardFigures]) -> str:
     """The whole text, ending with a line feed."""
-    counted = f" of {network.accuracy_n} test examples" if network.accuracy_n is not None else ""
     lines = [
-        f"{network.experiment} on {network.data_source}: int8 accuracy {100 * network.accuracy_int8:.2f} %{counted}",
+        _headline(network),
         "",
         *_aligned([["resource", "used", "budget", ""], *_resource_rows(network)]),
         *_pruned_lines(network),
@@ -24,6 +23,13 @@ def table_text(network: NetworkFigures, boards: Sequence[BoardFigures]) -> str:
         *_notes(boards),
     ]
     return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def _headline(network: NetworkFigures) -> str:
+    if network.accuracy_int8 is None:
+        return f"{network.experiment}: no test examples, so no accuracy"
+    counted = f" of {network.accuracy_n} test examples" if network.accuracy_n is not None else ""
+    return f"{network.experiment} on {network.data_source}: int8 accuracy {100 * network.accuracy_int8:.2f} %{counted}"
 
 
 def _pruned_lines(network: NetworkFigures) -> list[str]:

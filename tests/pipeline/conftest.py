@@ -242,19 +242,18 @@ class ToyProject:
         (self.root / name).write_text(text.replace(old, new))
 
     def artifacts(self) -> dict[str, bytes]:
-        """Every published file by its place in the run, whatever its key."""
-        run = self.root / "runs" / "bread"
+        """Every file of the newest whole run by its place, but for its record."""
+        run = self.latest
         return {
             str(path.relative_to(run)): path.read_bytes()
-            for folder in sorted(run.rglob("*"))
-            if folder.is_symlink()
-            for path in _files(folder)
-            if path.name != "entry.json"
+            for path in sorted(run.rglob("*"))
+            if path.is_file() and path.name != "run.json"
         }
 
-
-def _files(folder: Path) -> list[Path]:
-    return [folder / file.relative_to(folder.resolve()) for file in folder.resolve().rglob("*") if file.is_file()]
+    @property
+    def latest(self) -> Path:
+        """The newest whole run of bread."""
+        return (self.root / "runs" / "bread" / "latest").resolve()
 
 
 def make_toy(root: Path) -> ToyProject:

@@ -18,8 +18,9 @@ class TracedLayer:
     """Which torch modules became an op that has weights."""
 
     op: int  # index into the graph's ops
-    weight: str  # path of the Conv2d or Linear
-    norm: str | None  # path of the folded batch normalisation
+    weight: str | None  # path of the Conv2d or Linear; None: batch normalisation that stands alone
+    norm: str | None  # path of the batch normalisation, folded or alone
+    positions: int = 1  # pixels of the flattened map that a Linear reads
 
 
 class GraphBuilder:
@@ -100,7 +101,7 @@ class GraphBuilder:
         """The finished graph: float32, with channel groups."""
         groups = channel_groups(self.tensors, self.ops, inputs, outputs)
         tensors = (
-            _in_float32(replace(tensor, group=group)) for tensor, group in zip(self.tensors, groups, strict=True)
+            _in_float32(replace(tensor, channels=found)) for tensor, found in zip(self.tensors, groups, strict=True)
         )
         return Graph(tuple(tensors), tuple(self.ops), inputs, outputs)
 

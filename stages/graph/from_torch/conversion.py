@@ -1,11 +1,12 @@
 """A torch network as a Graph: TensorFlow Lite's ops, NHWC, batch normalisation folded, activations fused.
 
-The network is traced with torch.fx. Understood are Conv2d (plain and depthwise, dilated too) and Linear, each with an
-optional BatchNorm behind it; ReLU, ReLU6, Hardswish, SiLU and Sigmoid; zero padding; average and max pooling, the mean
-over the map; addition, multiplication and concatenation; flattening, also by view and reshape. Anything else is refused
-with a StageError that names the layer's path. `layers` says what each layer becomes.
+The network is traced with torch.fx. Understood are Conv2d (plain and depthwise, dilated too), Linear and BatchNorm;
+ReLU, ReLU6, Hardswish, SiLU and Sigmoid; zero padding; average and max pooling, the mean over the map; addition,
+multiplication and concatenation; flattening, also by view and reshape. Anything else is refused with a StageError that
+names the layer's path. `layers` says what each layer becomes.
 
-Folding uses the running statistics, as in eval mode, whatever mode the network is in:
+Batch normalisation is folded where it directly follows a layer that nobody else reads. Folding uses the running
+statistics, as in eval mode, whatever mode the network is in:
 w' = w * gamma / sqrt(var + eps), b' = beta + (b - mean) * gamma / sqrt(var + eps).
 """
 

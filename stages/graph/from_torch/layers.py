@@ -2,6 +2,7 @@
 
 Padding that TensorFlow Lite's 'same' cannot express becomes a PAD op. An activation is fused into the op before it
 where that op can take it and nobody else reads its raw result; else it is an op of its own. SiLU is x * LOGISTIC(x).
+Batch normalisation that cannot be folded, behind a concatenation for instance, is a depthwise convolution of one pixel.
 """
 
 from __future__ import annotations
@@ -66,6 +67,9 @@ def linear(walk: Walk, node: fx.Node) -> Value:
         height, width, channels = source.flattened
         by_map = weight.reshape(-1, channels, height, width)
         weight = by_map.transpose(0, 2, 3, 1).reshape(weight.shape)
+        return _weighted(
+            walk, node, "FULLY_CONNECTED", source.tensor, weight, ActivationOptions(), positions=height * width
+        )
     return _weighted(walk, node, "FULLY_CONNECTED", source.tensor, weight, ActivationOptions())
 
 
@@ -77,17 +81,19 @@ def norm(walk: Walk, node: fx.Node) -> Value:
     is_linear = walk.build.activation_of(value.tensor) == "none" and value.pads == NO_PADS
     if layer.running_var is None:
         raise walk.unsupported(node, "has no statistics that could be folded; set track_running_stats=True")
-    if folded is None or folded.norm is not None or not is_linear:
-        raise walk.unsupported(node, "not directly behind a convolution or linear layer, where it could be folded")
-    if not walk.is_read_once(node):
-        raise walk.unsupported(node, "its input is also read elsewhere, so it cannot be folded")
     scale = 1.0 / np.sqrt(array(layer.running_var) + layer.eps)
     shift = -array(layer.running_mean) * scale  # type: ignore[arg-type]
     if layer.weight is not None:
         gamma, beta = array(layer.weight), array(layer.bias)
         scale, shift = scale * gamma, shift * gamma + beta
-    walk.build.fold(folded, scale, shift, str(node.target))
-    return value
+    if folded is not None and folded.norm is None and is_linear and walk.is_read_once(node):
+        walk.build.fold(folded, scale, shift, str(node.target))
+        return value
+    if len(nhwc(node)) != 4:
+        raise walk.unsupported(node, "not directly behind a convolution or linear layer, where it could be folded")
+    source, name = walk.plain(node.all_input_nodes[0]), str(node.target)
+    op = Op("DEPTHWISE_CONV_2D", name, (source,), (walk.build.tensor(name, nhwc(node)),), ConvOptions(padding="valid"))
+    return Value(walk.build.weighted_op(TracedLayer(-1, None, name), op, scale.reshape(1, 1, 1, -1), shift))
 
 
 def rectifier(walk: Walk, node: fx.Node) -> Value:
@@ -250,12 +256,14 @@ def identity(walk: Walk, node: fx.Node) -> Value:
     return walk.source(node)
 
 
-def _weighted(walk: Walk, node: fx.Node, kind: str, source: int, filters: np.ndarray, options: Options) -> Value:
+def _weighted(
+    walk: Walk, node: fx.Node, kind: str, source: int, filters: np.ndarray, options: Options, positions: int = 1
+) -> Value:
     path = str(node.target)
     name = path.removesuffix(".conv")
     bias: Any = walk.modules[path].bias
     op = Op(kind, name, (source,), (walk.build.tensor(name, nhwc(node)),), options)
-    layer = TracedLayer(-1, path, None)
+    layer = TracedLayer(-1, path, None, positions)
     return Value(walk.build.weighted_op(layer, op, filters, None if bias is None else array(bias)))
 
 

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stages.graph.graph import WEIGHTED, Graph, Op, OpaqueOptions, PoolOptions, Tensor
+from stages.graph.graph import NO_GROUP, WEIGHTED, Graph, Op, PlainOptions, PoolOptions, Tensor
 from stages.graph.memory.buffers import ALIASES, activation_bytes, replaceable
 from stages.graph.memory.op_order import OpOrder, OrderProblem
 from stages.graph.memory.overlap import OverlapProblem, Runtime
@@ -96,9 +96,9 @@ class ResourceModel:
     def __init__(self, graph: Graph, runtime: Runtime = "classic") -> None:
         self.graph = graph
         self.widths = _group_widths(graph)  # as the graph stands
-        self._activations = [self._elements(tensor, activation_bytes(tensor)) for tensor in graph.tensors]
+        self._activations = [self._terms(activation_bytes(tensor), [tensor]) for tensor in graph.tensors]
         self._size = [term for op in graph.ops for term in self._size_of(op)]
-        self._macs = [self._per_width(op_macs(graph, op), _groups_of_macs(graph, op)) for op in graph.ops]
+        self._macs = [term for op in graph.ops for term in self._terms(op_macs(graph, op), _axes_of_macs(graph, op))]
         self._touched = [_touched(graph, op) for op in graph.ops]
         self._orders = order_problem(graph, runtime)
         self._solved: tuple[list[float], OpOrder] | None = None  # pruning asks for figures and gradients at one place
@@ -134,14 +134,17 @@ class ResourceModel:
         return UsageGradients(
             size_bytes=self._gradient(self._size, widths),
             peak_bytes=self._gradient(peak, widths),
-            peak_bytes_imprecise=self._gradient([self._activations[index] for index in imprecise], widths),
+            peak_bytes_imprecise=self._gradient((t for index in imprecise for t in self._activations[index]), widths),
             macs=self._gradient(self._macs, widths),
         )
 
     def _bottleneck(self, order: OpOrder) -> list[Monomial]:
         shares = order.shares or (1.0,) * len(order.bottleneck)
-        terms = [self._activations[tensor] for tensor in order.bottleneck]
-        return [Monomial(term.factor * share, term.groups) for term, share in zip(terms, shares, strict=True)]
+        return [
+            Monomial(term.factor * share, term.groups)
+            for tensor, share in zip(order.bottleneck, shares, strict=True)
+            for term in self._activations[tensor]
+        ]
 
     def _gradient(self, terms: Iterable[Monomial], widths: Sequence[float]) -> np.ndarray:
         gradient = np.zeros(len(self.widths))
@@ -150,23 +153,28 @@ class ResourceModel:
         return gradient
 
     def _tensor_bytes(self, widths: Sequence[float]) -> list[float]:
-        return [term.value(widths) for term in self._activations]
+        return [_total(terms, widths) for terms in self._activations]
 
     def _largest_op(self, tensor_bytes: Sequence[float]) -> frozenset[int]:
         """Tensors of the op that touches the most bytes."""
         return max(self._touched, key=lambda touched: sum(tensor_bytes[index] for index in touched))
 
-    def _elements(self, tensor: Tensor, amount: float) -> Monomial:
-        """`amount` as a monomial: proportional to the width of the tensor's group, if it has one."""
-        return self._per_width(amount, () if tensor.group is None else (tensor.group,))
-
-    def _per_width(self, amount: float, groups: tuple[int, ...]) -> Monomial:
-        return Monomial(amount / math.prod(self.widths[group] for group in groups), groups)
+    def _terms(self, amount: float, axes: Sequence[Tensor]) -> list[Monomial]:
+        """`amount` by the widths of the groups: it is proportional to the channels of each tensor in `axes`."""
+        shares: list[tuple[float, tuple[int, ...]]] = [(amount, ())]
+        for tensor in axes:
+            total = tensor.shape[-1]
+            shares = [
+                (share if count == total else share * count / total, groups + group)
+                for share, groups in shares
+                for group, count in _parts(tensor)
+            ]
+        return [Monomial(share / math.prod(self.widths[group] for group in groups), groups) for share, groups in shares]
 
     def _size_of(self, op: Op) -> list[Monomial]:
         biases = bias_bytes(self.graph, op)
-        weights = self._per_width(op_size_bytes(self.graph, op) - biases, _groups_of_weights(self.graph, op))
-        return [weights, self._elements(self.graph.tensors[op.outputs[0]], biases)] if biases else [weights]
+        weights = self._terms(op_size_bytes(self.graph, op) - biases, _axes_of_weights(self.graph, op))
+        return weights + self._terms(biases, [self.graph.tensors[op.outputs[0]]]) if biases else weights
 
 
 def _touched(graph: Graph, op: Op) -> frozenset[int]:
@@ -187,7 +195,7 @@ def op_size_bytes(graph: Graph, op: Op) -> int:
         return graph.tensors[op.inputs[1]].elements + bias_bytes(graph, op)
     # Shapes, axes and paddings (integers) are not counted.
     stored = (tensor for tensor in constants if tensor.dtype != "int32")
-    has_values = op.kind in ELEMENTWISE or isinstance(op.options, OpaqueOptions)
+    has_values = op.kind in ELEMENTWISE or isinstance(op.options, PlainOptions)
     return sum(activation_bytes(tensor) for tensor in stored) if has_values else 0
 
 
@@ -210,20 +218,29 @@ def op_macs(graph: Graph, op: Op) -> int:
     return result.elements if op.kind == "ADD" else 0
 
 
-def _groups_of_weights(graph: Graph, op: Op) -> tuple[int, ...]:
-    """The channel groups by whose widths an op's weights grow: those in and out; depthwise: those out."""
+def _axes_of_weights(graph: Graph, op: Op) -> list[Tensor]:
+    """The tensors by whose channels an op's weights grow: those in and out; depthwise: those out."""
     if op.kind not in WEIGHTED:
-        return ()
+        return []
     source, result = graph.tensors[op.inputs[0]], graph.tensors[op.outputs[0]]
-    mixed = [result] if op.kind == "DEPTHWISE_CONV_2D" else [source, result]
-    return tuple(tensor.group for tensor in mixed if tensor.group is not None)
+    return [result] if op.kind == "DEPTHWISE_CONV_2D" else [source, result]
 
 
-def _groups_of_macs(graph: Graph, op: Op) -> tuple[int, ...]:
+def _axes_of_macs(graph: Graph, op: Op) -> list[Tensor]:
     if op.kind in WEIGHTED:
-        return _groups_of_weights(graph, op)
-    group = graph.tensors[op.inputs[0] if op.kind in POOLING else op.outputs[0]].group
-    return () if group is None else (group,)
+        return _axes_of_weights(graph, op)
+    return [graph.tensors[op.inputs[0] if op.kind in POOLING else op.outputs[0]]]
+
+
+def _parts(tensor: Tensor) -> list[tuple[tuple[int, ...], int]]:
+    """The groups in a tensor, each with its number of channels there; () for those that always stay."""
+    if tensor.channels is None:
+        return [((), tensor.shape[-1])]
+    groups, counts = np.unique(tensor.channels[:, 0], return_counts=True)
+    return [
+        (() if group == NO_GROUP else (group,), count)
+        for group, count in zip(groups.tolist(), counts.tolist(), strict=True)
+    ]
 
 
 def _total(terms: Iterable[Monomial], widths: Sequence[float]) -> float:
@@ -231,9 +248,9 @@ def _total(terms: Iterable[Monomial], widths: Sequence[float]) -> float:
 
 
 def _group_widths(graph: Graph) -> tuple[int, ...]:
-    """Channels of each group: the narrowest last axis (a flattened map has a multiple of it)."""
-    widths: dict[int, int] = {}
-    for tensor in graph.tensors:
-        if tensor.group is not None:
-            widths[tensor.group] = min(widths.get(tensor.group, tensor.shape[-1]), tensor.shape[-1])
-    return tuple(widths[group] for group in sorted(widths))
+    """Channels of each group."""
+    axes = {id(tensor.channels): tensor.channels for tensor in graph.tensors if tensor.channels is not None}
+    widths = np.zeros(max((int(axis[:, 0].max()) for axis in axes.values()), default=NO_GROUP) + 2, dtype=int)
+    for axis in axes.values():
+        np.maximum.at(widths, axis[:, 0], axis[:, 1] + 1)
+    return tuple(widths[:NO_GROUP].tolist())  # NO_GROUP, -1, is the last place

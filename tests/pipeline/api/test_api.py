@@ -119,7 +119,8 @@ def test_a_mistake_is_one_sentence(network: Path, call: object, sentence: str) -
 SCRIPT = """
 import pipeline
 done = pipeline.run("bread", quick=True, set={"sell.price": 7})
-assert (done.experiment, done.quick, done.folder.name) == ("bread", True, "bread-quick"), done
+assert (done.experiment, done.quick, done.folder.parent.name) == ("bread", True, "bread-quick"), done
+assert done.folder.name == done.id
 assert list(done.summary["price"]) == [7, 7] and list(done.summary["board"]) == ["stove", "kiln"], done.summary
 assert done.text.startswith("bread\\n") and str(done) == done.text and "bread" in done._repr_html_()
 assert list(done.steps["status"]) == ["ran"] * 5, done.steps

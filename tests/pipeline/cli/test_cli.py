@@ -174,9 +174,9 @@ def test_list_and_doctor_report(toy):
 
 def test_runs_folder_leads_to_the_newest_artifacts(toy):
     toy.run("run", "bread")
-    assert (toy.root / "runs" / "bread" / "bake-kiln" / "bread.txt").read_text().endswith("200 kiln virtual")
+    assert (toy.latest / "bake-kiln" / "bread.txt").read_text().endswith("200 kiln virtual")
     toy.run("run", "bread", "--set", "bake.heat=250")
-    assert (toy.root / "runs" / "bread" / "bake-kiln" / "bread.txt").read_text().endswith("250 kiln virtual")
+    assert (toy.latest / "bake-kiln" / "bread.txt").read_text().endswith("250 kiln virtual")
 
 
 def test_independent_steps_run_at_the_same_time(toy):

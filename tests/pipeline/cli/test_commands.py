@@ -20,6 +20,7 @@ from pipeline.ci.jobs import ci_config, tasks_of
 from pipeline.cli.__main__ import app, main
 from pipeline.config import load_project
 from pipeline.errors import ConfigError, HardwareAbsent
+from pipeline.records.store import RunStore
 
 STEP = """
 from dataclasses import dataclass
@@ -267,11 +268,17 @@ def test_gc_takes_quantities_with_units(project: Path) -> None:
 
     said(project, "measure", "bread", "--board", "kiln", "--virtual")
     entries = list((project / ".pipeline" / "entries").glob("*/*"))
-    assert swept().startswith("removed 0 entries, 0.0 MB; ")
+    assert swept().startswith("removed 0 dropped runs and 0 entries, 0.0 MB; ")
     for option in ("--max-age", "--max-size"):
         with pytest.raises(ConfigError, match=f"{option}: found '5': missing unit"):
             swept(option, "5")
-    assert swept("--max-size", "1B") == f"removed {len(entries)} entries, 0.0 MB; 0.0 MB kept\n"
+    kept = RunStore(project / "runs").runs()
+    for run in kept:
+        RunStore(project / "runs").drop(run)
+    assert (
+        swept("--max-size", "1B")
+        == f"removed {len(kept)} dropped runs and {len(entries)} entries, 0.0 MB; 0.0 MB kept\n"
+    )
 
 
 def test_diff_runs_until_the_device_holds_the_network(project: Path) -> None:

@@ -53,7 +53,7 @@ MISTAKES = [
         f"{MEASURE} nucleo_f767zi",
         {"runs": ""},
         2,
-        "runs/good: cannot be made (Not a directory), needed for the links to",
+        "runs/good: cannot be made or written (Not a directory), needed for the files of",
     ),
     ("optimize good.tflite -o taken/o.tflite", {"taken": ""}, 1, "taken/o.tflite: cannot be written (Not a directory)"),
     ("compile good.tflite -o taken", {"taken": ""}, 1, "taken: is there already, needed a new or an empty folder"),

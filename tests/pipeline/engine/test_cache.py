@@ -171,7 +171,10 @@ def test_gc_removes_the_longest_unused_entries_first(toy):
         os.utime(entry, (1e9 + age_s, 1e9 + age_s))
     keep = sum(file.stat().st_size for file in entries[-1].rglob("*") if file.is_file())
     said = toy.run("gc", "--max-age", "100000d", "--max-size", f"{keep}B").stdout
-    assert said.startswith(f"removed {len(entries) - 1} entries")
+    assert said.startswith("removed 0 dropped runs and 0 entries") and "pipeline runs --drop ID" in said
+    toy.run("runs", "--drop", "latest")
+    said = toy.run("gc", "--max-age", "100000d", "--max-size", f"{keep}B").stdout
+    assert said.startswith(f"removed 1 dropped runs and {len(entries) - 1} entries")
     assert sorted((toy.root / ".pipeline" / "entries").glob("*/*")) == [entries[-1]]
 
 
@@ -179,7 +182,8 @@ def test_gc_by_age_keeps_what_was_used_lately(toy):
     toy.run("run", "bread")
     old = next((toy.root / ".pipeline" / "entries" / "mill").iterdir())
     os.utime(old, (1e9, 1e9))
-    assert toy.run("gc", "--max-age", "1d").stdout.startswith("removed 1 entries")
+    toy.run("runs", "--drop", "latest")
+    assert toy.run("gc", "--max-age", "1d").stdout.startswith("removed 1 dropped runs and 1 entries")
     assert not old.exists()
     toy.executed()
     toy.run("run", "bread")
@@ -196,7 +200,7 @@ def test_gc_refuses_while_a_run_goes_on(toy):
 def test_clean_removes_everything(toy):
     toy.run("run", "bread")
     toy.executed()
-    assert toy.run("clean").stdout.startswith("removed ")
+    assert toy.run("clean", "--yes").stdout.startswith("removed ")
     assert not (toy.root / "runs").exists()
     toy.run("run", "bread")
     assert sorted(toy.executed()) == sorted(ALL)

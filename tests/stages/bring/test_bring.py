@@ -6,6 +6,7 @@ import csv
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -107,7 +108,7 @@ def test_accuracy_of_labelled_inputs_is_measured_on_the_device(model, tmp_path):
     record = json.loads(done.stdout)
     assert (record["accuracy_n"], record["accuracy_device"], record["accuracy_host"]) == (40, 0.75, 0.75)
     assert record["differences"] == []
-    assert "every file is in runs/small/" in done.stderr
+    assert re.search(r"every file is in runs/small/\d{8}-\d{6}-[0-9a-f]{4}/", done.stderr)
 
 
 def test_accuracy_without_labels_is_refused_before_anything_runs(model, tmp_path):

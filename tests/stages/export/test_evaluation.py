@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pipeline.errors import StageError
-from stages.export.evaluation import Labelled, load_test_split, measured_accuracy
+from stages.export.evaluation import Labelled, int8_classes, load_test_split, measured_accuracy, write_predictions
 from stages.graph.graph import Graph
 from tests.stages.graph.int8_graphs import Int8Builder
 
@@ -31,7 +31,9 @@ def test_every_figure_is_what_counting_gives() -> None:
     floats = np.array([0, 0, 0, 1, 1, 1, 1, 2])
     fake_quant = np.array([0, 0, 0, 0, 1, 1, 2, 2])
     inputs = (50 * np.eye(3, dtype=np.int8))[chosen]
-    found = measured_accuracy(chooser(), Labelled(inputs, labels), CLASSES, floats, fake_quant)
+    found = measured_accuracy(
+        int8_classes(chooser(), Labelled(inputs, labels)), Labelled(inputs, labels), CLASSES, floats, fake_quant
+    )
     assert (found.n, found.accuracy_int8, found.accuracy_float, found.accuracy_fake_quant) == (8, 5 / 8, 6 / 8, 6 / 8)
     assert (found.agreement_float, found.agreement_fake_quant) == (7 / 8, 7 / 8)
     assert found.per_class == {"a": 3 / 4, "b": 2 / 4, "c": None}
@@ -45,7 +47,9 @@ def test_a_gap_beyond_two_tenths_of_a_point_is_warned_of(wrong: int, is_warned: 
     labels = np.zeros(1000, np.int64)
     fake_quant = np.array([1] * wrong + [0] * (1000 - wrong))
     inputs = np.tile(np.array([[50, 0, 0]], np.int8), (1000, 1))
-    found = measured_accuracy(chooser(), Labelled(inputs, labels), CLASSES, labels, fake_quant)
+    found = measured_accuracy(
+        int8_classes(chooser(), Labelled(inputs, labels)), Labelled(inputs, labels), CLASSES, labels, fake_quant
+    )
     assert bool(found.warning) == is_warned
 
 
@@ -53,12 +57,18 @@ def test_a_gap_beyond_two_tenths_of_a_point_is_warned_of(wrong: int, is_warned: 
 def test_labels_and_samples_that_do_not_fit_are_refused(labels: list[int], floats: int) -> None:
     split = Labelled(np.zeros((2, 3), np.int8), np.array(labels))
     with pytest.raises(StageError, match="2 test samples do not belong to this qat.pt and dataset; run qat again"):
-        measured_accuracy(chooser(), split, CLASSES, np.zeros(floats), np.zeros(2))
+        measured_accuracy(int8_classes(chooser(), split), split, CLASSES, np.zeros(floats), np.zeros(2))
 
 
 def test_the_last_class_and_the_first_are_both_classes() -> None:
     split = Labelled(np.zeros((2, 3), np.int8), np.array([0, 2]))
-    assert measured_accuracy(chooser(), split, CLASSES, np.zeros(2), np.zeros(2)).n == 2
+    assert measured_accuracy(int8_classes(chooser(), split), split, CLASSES, np.zeros(2), np.zeros(2)).n == 2
+
+
+def test_predictions_name_the_class_and_the_choices_of_every_example(tmp_path: Path) -> None:
+    split = Labelled(np.zeros((2, 3), np.int8), np.array([0, 2]))
+    path = write_predictions(tmp_path / "predictions.csv", split, np.array([0, 1]), np.array([2, 2]))
+    assert path.read_text() == "index,label,int8,float\n0,0,0,2\n1,2,1,2\n"
 
 
 def saved(folder: Path, x: np.ndarray, y: np.ndarray) -> Path:
@@ -70,7 +80,7 @@ def saved(folder: Path, x: np.ndarray, y: np.ndarray) -> Path:
 def test_features_come_onto_the_grid_of_the_input_and_are_clipped_there(tmp_path: Path) -> None:
     x = np.array([[0.0, 0.05, -0.12], [6.35, 100, -100]], np.float64)
     split = load_test_split(saved(tmp_path, x, np.array([1.0, 2.0])), chooser())
-    assert split.inputs.tolist() == [[0, 1, -2], [127, 127, -128]]
+    assert np.asarray(split.inputs[:]).tolist() == [[0, 1, -2], [127, 127, -128]]
     assert (split.labels.tolist(), split.labels.dtype) == ([1, 2], np.int64)
 
 
@@ -81,5 +91,5 @@ def test_a_split_of_another_shape_is_refused(tmp_path: Path, x: tuple[int, int],
 
 
 def test_a_split_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    with pytest.raises(StageError, match=r"the test split cannot be read \(.*\); run prepare again"):
+    with pytest.raises(StageError, match=r"test_x.npy: not readable as an array \(.*\); run the prepare step again"):
         load_test_split(tmp_path, chooser())

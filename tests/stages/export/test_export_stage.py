@@ -15,11 +15,12 @@ import torch
 from pipeline.errors import StageError
 from pipeline.stage import Checkpoint, read_json
 from stages.export.evaluation import Labelled, golden_inputs
-from stages.export.planned_model import PlannedModel, plan_record, planned_model, verify
+from stages.export.planned_model import PlannedModel, planned_model, verify
 from stages.export.quantise import int8_graph
 from stages.export.stage import ExportConfig, Exported, run
 from stages.graph.graph import Graph
 from stages.graph.judge.tflm import arena_head_bytes, run_tflm
+from stages.graph.memory.plan_record import plan_record
 from stages.graph.tflite.reader import read_offline_offsets, read_tflite
 from stages.graph.tflite.writer import write_tflite
 from stages.qat.fake_quant import FakeQuantNetwork
@@ -220,7 +221,7 @@ def two_branches() -> Graph:
 def test_a_better_order_is_found_written_and_verified() -> None:
     graph = two_branches()
     model = planned_model(graph, "test")
-    plan = plan_record(model)
+    plan = plan_record(model.graph, model.layout, model.order, model.order_proven_optimal)
     assert (plan.peak_bytes, plan.peak_bytes_stored) == (36 * (4 + 32 + 2), 36 * (4 + 16 + 32))
     assert (plan.peak_bytes_imprecise, plan.macs) == (36 * 36, 36 * (4 * 16 + 4 * 32 + 32 * 2 + 16 * 4 + 2 * 4 + 4))
     assert sorted(plan.order) == list(range(6)) and plan.order != tuple(range(6))

@@ -19,8 +19,8 @@ def test_a_stored_graph_is_the_same_graph(tmp_path: Path) -> None:
     back = graph_from_record(torch.load(tmp_path / "graph.pt", weights_only=True))
     assert (back.ops, back.inputs, back.outputs) == (graph.ops, graph.inputs, graph.outputs)
     for found, expected in zip(back.tensors, graph.tensors, strict=True):
-        assert (found.name, found.shape, found.dtype, found.quantisation, found.group) == (
-            (expected.name, expected.shape, expected.dtype, expected.quantisation, expected.group)
+        assert (found.name, found.shape, found.dtype, found.quantisation) == (
+            (expected.name, expected.shape, expected.dtype, expected.quantisation)
         )
         assert (found.data is None) == (expected.data is None)
         if expected.data is not None:

@@ -141,7 +141,7 @@ def test_the_last_of_several_epochs_keeps_its_grids(epochs: int, calibrated_in: 
             seen.append(number)
 
     seen: list[int] = []
-    run = QatRun(net=Counting(1, 1), optimiser=None, calibration=torch.zeros(1), epochs=epochs)  # type: ignore[arg-type]
+    run = QatRun(net=Counting(1, 1), optimiser=None, calibration=torch.zeros(1), validation=None, epochs=epochs)  # type: ignore[arg-type]
     for number in range(epochs):
         run.epoch = number
         run.begin_epoch()

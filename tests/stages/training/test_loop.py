@@ -35,6 +35,9 @@ class Noted(Run):
     def after_epoch(self) -> None:
         self.seen.append(f"end {self.epoch}")
 
+    def validation_accuracy(self) -> float:
+        return self.epoch / 4
+
     def own_state(self) -> dict[str, Any]:
         return {"seen": self.seen}
 
@@ -46,11 +49,12 @@ def start(stored: Mapping[str, Any] | None) -> Noted:
     return Noted(net=net, optimiser=optimiser, seen=[] if stored is None else list(stored["seen"]))
 
 
-def batches(epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
+def batches(epoch: int, first: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
     draw = torch.Generator().manual_seed(epoch)
-    for size in (5, 5, 5, 2):
+    for number, size in enumerate((5, 5, 5, 2)):
         x = torch.randn(size, 3, generator=draw)
-        yield x, (x[:, 0] > 0).long()
+        if number >= first:
+            yield x, (x[:, 0] > 0).long()
 
 
 def trained(folder: Path, progress: Silent | None = None) -> Noted:
@@ -72,7 +76,7 @@ def test_what_is_plugged_in_is_called_in_order(tmp_path):
     run = trained(tmp_path)
     first = ["begin 0", "step 1 of 5", "step 2 of 5", "step 3 of 5", "step 4 of 2", "end 1"]
     assert run.seen[:7] == [*first, "begin 1"] and run.seen[-1] == "end 3"
-    assert (run.epoch, run.step, len(run.losses)) == (3, 12, 3)
+    assert (run.epoch, run.step, len(run.losses), run.accuracies) == (3, 12, 3, [0.25, 0.5, 0.75])
 
 
 def test_the_loss_of_an_epoch_weighs_every_example_alike(tmp_path):
@@ -93,12 +97,13 @@ def test_a_run_that_was_stopped_ends_as_an_undisturbed_one(tmp_path, epochs):
     progress = Silent()
     resumed = trained(tmp_path / "cut", progress)
     assert progress.notes[0] == "resumed" and progress.done == 3
+    assert resumed.accuracies == undisturbed.accuracies
     assert resumed.losses == undisturbed.losses and resumed.seen == undisturbed.seen
     for one, other in zip(resumed.net.parameters(), undisturbed.net.parameters(), strict=True):
         assert torch.equal(one, other)
 
 
-@pytest.mark.parametrize("key", ["format", "own", "net", "optimiser", "losses"])
+@pytest.mark.parametrize("key", ["format", "own", "net", "optimiser", "losses", "accuracies"])
 def test_a_checkpoint_that_does_not_fit_is_dropped(tmp_path, key):
     with pytest.raises(KeyboardInterrupt):
         trained(tmp_path, Silent(die_after=2))

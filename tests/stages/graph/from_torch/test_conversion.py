@@ -10,7 +10,7 @@ from torch import nn
 
 from pipeline.errors import StageError
 from stages.graph.from_torch.conversion import graph_from_torch, trace
-from stages.graph.graph import ActivationOptions, ConcatOptions, ConvOptions
+from stages.graph.graph import NO_GROUP, ActivationOptions, ConcatOptions, ConvOptions
 from stages.nets.config import NetworkConfig
 from stages.nets.registry import build
 from tests.stages.graph.arithmetic.float_evaluation import evaluated
@@ -139,14 +139,21 @@ def test_tracing_leaves_the_network_as_it_was():
     assert all(torch.equal(before[name], tensor) for name, tensor in net.state_dict().items())
 
 
+def channels_of(graph):
+    """Group and number of every channel of each op's result."""
+    return {op.name: [tuple(pair) for pair in graph.tensors[op.outputs[0]].channels.tolist()] for op in graph.ops}
+
+
 def test_groups_tie_depthwise_and_summands_but_not_inputs_or_classes():
     traced = trace(Residual(), SHAPE)
-    groups = {op.name: traced.graph.tensors[op.outputs[0]].group for op in traced.graph.ops}
-    assert groups["stem.0"] == 0
-    assert groups["left.0"] == groups["right"] == groups["add"] == groups["deep"] == groups["pool"] == 1
-    assert groups["hidden"] == 2
-    assert groups["classifier"] is groups["softmax"] is None
-    assert traced.graph.tensors[traced.graph.inputs[0]].group is None
+    channels = channels_of(traced.graph)
+    assert channels["stem.0"] == [(0, 0), (0, 1), (0, 2), (0, 3)]
+    assert channels["left.0"] == channels["right"] == channels["add"] == [(1, 0), (1, 1), (1, 2), (1, 3)]
+    assert channels["deep"] == channels["pool"] == [(1, number) for number in range(4) for _ in range(2)]
+    assert channels["flatten.reshape"] == 2 * channels["pool"]
+    assert channels["hidden"] == [(2, number) for number in range(5)]
+    assert channels["classifier"] == channels["softmax"] == [(NO_GROUP, 0)] * 3
+    assert set(map(tuple, traced.graph.tensors[traced.graph.inputs[0]].channels)) == {(NO_GROUP, 0)}
     assert [(layer.weight, layer.norm) for layer in traced.layers[:2]] == [("stem.0", "stem.1"), ("left.0", "left.1")]
 
 
@@ -207,16 +214,8 @@ def test_a_functional_pad_of_other_than_zeros_is_refused(pad, more):
     graph_from_torch(Padded((1, 1, 1, 1), "constant", 0.0), SHAPE)
 
 
-@pytest.mark.parametrize(
-    "order, sentence",
-    [
-        ("conv relu norm", r"norm \(BatchNorm2d\): not directly behind"),
-        ("conv norm norm", r"norm \(BatchNorm2d\): not directly behind"),
-        ("conv pad norm", r"norm \(BatchNorm2d\): not directly behind"),
-        ("norm conv", r"norm \(BatchNorm2d\): not directly behind"),
-    ],
-)
-def test_what_cannot_be_folded_is_refused(order, sentence):
+@pytest.mark.parametrize("order", ["conv relu norm", "conv norm norm", "conv pad norm relu", "norm conv"])
+def test_batch_normalisation_that_cannot_be_folded_is_a_depthwise_convolution_of_one_pixel(order):
     class Ordered(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -228,8 +227,25 @@ def test_what_cannot_be_folded_is_refused(order, sentence):
                 x = getattr(self, name)(x)
             return x
 
-    with pytest.raises(StageError, match=sentence):
-        graph_from_torch(Ordered(), SHAPE)
+    torch.manual_seed(0)
+    net, x = shaken(Ordered()), torch.randn(1, 2, 9, 6)
+    graph = graph_from_torch(net, SHAPE, softmax=False)
+    found = evaluated(graph, x.numpy().transpose(0, 2, 3, 1))
+    assert np.abs(found - net(x).detach().numpy().transpose(0, 2, 3, 1)).max() < 1e-5
+    assert [op.kind for op in graph.ops if op.name == "norm"] == ["DEPTHWISE_CONV_2D"]
+
+
+def test_batch_normalisation_of_a_vector_that_cannot_be_folded_is_refused():
+    class Vector(MeanHead):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm = nn.BatchNorm1d(3)
+
+        def forward(self, x):
+            return self.classifier(self.norm(torch.relu(self.conv(x).mean((2, 3)))))
+
+    with pytest.raises(StageError, match=r"norm \(BatchNorm1d\): not directly behind"):
+        graph_from_torch(Vector(), SHAPE)
 
 
 def test_a_value_with_two_readers_keeps_its_activation_apart_even_behind_a_dropout():
@@ -282,12 +298,14 @@ def test_what_has_no_fused_form_becomes_an_op_of_its_own():
     assert [graph.tensors[index].shape for index in by_name["mul"].inputs] == [(1, 5, 3, 4), (1, 1, 1, 4)]
 
 
-def test_a_gate_has_the_channels_of_its_map_and_a_concatenation_keeps_all():
-    graph = graph_from_torch(Gated(), SHAPE)
-    groups = {op.name: graph.tensors[op.outputs[0]].group for op in graph.ops}
-    assert groups["stem.0"] == groups["stem.2"] == groups["expand"] == groups["gate"] == groups["add"] == 0
-    assert groups["reduce"] == 1
-    assert groups["wide.0"] is groups["wide.1"] is groups["rectified.0"] is groups["cat"] is None
+def test_a_gate_has_the_channels_of_its_map_and_a_concatenation_those_of_its_parts():
+    channels = channels_of(graph_from_torch(Gated(), SHAPE))
+    assert channels["stem.0"] == channels["stem.2"] == channels["expand"] == channels["gate"] == channels["add"]
+    assert channels["stem.0"] == [(0, number) for number in range(4)]
+    assert channels["reduce"] == [(1, 0), (1, 1)]
+    assert channels["wide.0"] == channels["wide.1"] == [(2, number) for number in range(3)]
+    assert channels["rectified.0"] == [(3, number) for number in range(5)]
+    assert channels["cat"] == channels["wide.0"] + channels["rectified.0"]
 
 
 def test_a_forward_that_cannot_be_traced_is_refused():

@@ -1,0 +1,1 @@
+"""charting: the installed vl-convert -> Vega as one script, which every page with charts carries inside."""
