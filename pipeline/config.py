@@ -1,7 +1,8 @@
 """pipeline.yaml -> the configuration of one experiment, checked before any step runs.
 
 The layers are merged in this order, later ones win: `defaults`, what the experiment `extends`, `experiments.NAME`, then
-with --quick the top-level `quick` and those of the same experiments, then each --set. A file without `steps` builds on
+with --quick the top-level `quick` and those of the same experiments, then each --set. Where nobody wrote an overlay,
+--quick lowers the values that `quick_at_most` lists to what it allows. A file without `steps` builds on
 the experiments that come with the package, and a folder without a file has these alone. Every value remembers where it
 was written, so that an error names the file and line. YAML is read here and nowhere else.
 """
@@ -13,7 +14,7 @@ import importlib
 import site
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ Key = tuple[str, ...]
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the same safe loader in C where it is built
 _TOP_LEVEL = (
     *("steps", "model_steps", "tools", "bench", "known_boards", "show", "programs", "least_versions", "ci"),
-    *("defaults", "quick", "experiments"),
+    *("defaults", "quick", "quick_at_most", "experiments"),
 )
 _EXPERIMENT_ONLY = ("description", "boards", "quick", "extends")
 _NOT_INHERITED = ("ci",)  # of the built-in file: its baseline lies in the repository
@@ -78,6 +79,7 @@ class Experiment:
     boards: tuple[str, ...]
     sections: Mapping[str, Config]
     raw: Mapping[str, Mapping[str, Any]]  # what the worker validates again: units are still written out
+    derived: tuple[str, ...] = ()  # what --quick lowered for want of an overlay, such as 'qat.epochs=2'
 
     @property
     def run_name(self) -> str:
@@ -207,13 +209,35 @@ def load_experiment(
             f"{project.file.name}: experiments.{name}: {_unknown(name, project.experiments, 'experiment')}"
         )
     document, family = project.document, _family(project, name)
-    layers = [document.below("experiments", member) for member in family]
-    if quick:
-        layers += [document.below("quick"), *(document.below("experiments", member, "quick") for member in family)]
-    merged = document.below("defaults")
-    for layer in (*layers, *(_setting_layer(setting) for setting in settings)):
-        merged = merged.overlaid(layer)
-    return _experiment(name, quick, merged, models)
+    layers = [document.below("defaults"), *(document.below("experiments", member) for member in family)]
+    overlays = [document.below("quick"), *(document.below("experiments", member, "quick") for member in family)]
+    asked = [_setting_layer(setting) for setting in settings]
+    if not quick or any(overlay.values for overlay in overlays):
+        return _experiment(name, quick, _stacked(*layers, *(overlays if quick else ()), *asked), models)
+    usual = _experiment(name, quick, _stacked(*layers, *asked), models)
+    lowered = _lowered(document.below("quick_at_most"), usual, _stacked(*asked))
+    derived = tuple(
+        f"{section}.{key}={value}" for section, keys in lowered.values.items() for key, value in keys.items()
+    )
+    return replace(_experiment(name, quick, _stacked(*layers, lowered, *asked), models), derived=derived)
+
+
+def _stacked(*layers: Layer) -> Layer:
+    stack = Layer({}, {})
+    for layer in layers:
+        stack = stack.overlaid(layer)
+    return stack
+
+
+def _lowered(most: Layer, usual: Experiment, asked: Layer) -> Layer:
+    """The limits that the experiment exceeds and the user did not ask for; a value that is None has no limit yet."""
+    found: dict[str, dict[str, Any]] = {}
+    for section in most.values.keys() & usual.sections.keys():
+        for key, limit in most.below(section).values.items():
+            value = getattr(usual.sections[section], key, None)
+            if key not in asked.below(section).values and (value is None or value > limit):
+                found.setdefault(section, {})[key] = limit
+    return Layer({section: found[section] for section in most.values if section in found}, most.origins)
 
 
 def _family(project: Project, name: str) -> list[str]:
@@ -234,10 +258,9 @@ def model_experiment(
 ) -> Experiment:
     """An experiment of `model_steps`: the defaults that concern them, what is brought along, and each --set."""
     defaults = project.document.below("defaults")
-    merged = Layer({key: value for key, value in defaults.values.items() if key in models}, defaults.origins)
-    for layer in (Layer(brought, {}), *(_setting_layer(setting) for setting in settings)):
-        merged = merged.overlaid(layer)
-    return _experiment(name, False, merged, models)
+    concerned = Layer({key: value for key, value in defaults.values.items() if key in models}, defaults.origins)
+    asked = [_setting_layer(setting) for setting in settings]
+    return _experiment(name, False, _stacked(concerned, Layer(brought, {}), *asked), models)
 
 
 def _experiment(name: str, quick: bool, merged: Layer, models: Mapping[str, type[Config]]) -> Experiment:

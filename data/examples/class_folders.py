@@ -52,9 +52,11 @@ class Files:
         return np.asarray(self.labels[split], dtype=np.int64)
 
 
-def folder_data(root: Path, *, image_px: int | None, copies: int, seed: int) -> Corpus | ImageSet:
-    """What the folder holds: a corpus of clips, or a set of pictures."""
-    files = found_files(root)
+def folder_data(
+    root: Path, *, image_px: int | None, copies: int, seed: int, per_class: int | None = None
+) -> Corpus | ImageSet:
+    """What the folder holds: a corpus of clips, or a set of pictures; at most `per_class` of a class and split."""
+    files = found_files(root, per_class)
     suffixes = {path.suffix.lower() for split in SPLITS for path in files.paths[split]}
     count = sum(len(files.paths[split]) for split in SPLITS)
     source = f"folder {root.name}, {count} files, {files.rule}"
@@ -76,23 +78,23 @@ def _usual_side_px(paths: Sequence[Path]) -> int:
     return min(max(sides[len(sides) // 2], _SMALLEST_PX), _LARGEST_PX)
 
 
-def found_files(root: Path) -> Files:
-    """Every file of every class, split."""
+def found_files(root: Path, per_class: int | None = None) -> Files:
+    """Every file of every class, split; at most `per_class` of each class and split."""
     if not root.is_dir():
         raise StageError(f"{root}: no such folder, needed class sub-folders of .wav files or pictures")
     split_folders = {split: _split_folder(root, split) for split in SPLITS}
     if split_folders["train"] is not None and split_folders["test"] is not None:
-        return _laid_out(root, split_folders)
+        return _laid_out(root, split_folders, per_class)
     members = _class_members(root)
     split_of = {path: hashed_split(f"{path.parent.name}/{path.name}") for paths in members.values() for path in paths}
-    return _files(root, members, split_of, "split by the hash of the file names")
+    return _files(root, members, split_of, "split by the hash of the file names", per_class)
 
 
 def _split_folder(root: Path, split: Split) -> Path | None:
     return next((root / name for name in _ALIASES[split] if (root / name).is_dir()), None)
 
 
-def _laid_out(root: Path, folders: dict[Split, Path | None]) -> Files:
+def _laid_out(root: Path, folders: dict[Split, Path | None], per_class: int | None) -> Files:
     members: dict[str, list[Path]] = {}
     split_of: dict[Path, Split] = {}
     for split, folder in folders.items():
@@ -104,7 +106,7 @@ def _laid_out(root: Path, folders: dict[Split, Path | None]) -> Files:
                 is_spared = split == "train" and folders["validation"] is None
                 spared = is_spared and hash_share(f"{name}/{path.name}") < HELD_OUT_SHARE
                 split_of[path] = "validation" if spared else split
-    return _files(root, members, split_of, "split by its sub-folders")
+    return _files(root, members, split_of, "split by its sub-folders", per_class)
 
 
 def _class_members(folder: Path) -> dict[str, list[Path]]:
@@ -117,16 +119,19 @@ def _class_members(folder: Path) -> dict[str, list[Path]]:
     return members
 
 
-def _files(root: Path, members: dict[str, list[Path]], split_of: dict[Path, Split], rule: str) -> Files:
+def _files(
+    root: Path, members: dict[str, list[Path]], split_of: dict[Path, Split], rule: str, per_class: int | None
+) -> Files:
     classes = tuple(sorted(members))
     if len(classes) < 2:
         raise StageError(f"{root}: {len(classes)} class sub-folders found, needed two or more, each with its files")
     paths: dict[Split, list[Path]] = {split: [] for split in SPLITS}
     labels: dict[Split, list[int]] = {split: [] for split in SPLITS}
     for label, name in enumerate(classes):
-        for path in members[name]:
-            paths[split_of[path]].append(path)
-            labels[split_of[path]].append(label)
+        for split in SPLITS:
+            chosen = [path for path in members[name] if split_of[path] == split][:per_class]
+            paths[split] += chosen
+            labels[split] += [label] * len(chosen)
     for split in SPLITS:
         missing = sorted(set(classes) - {classes[label] for label in labels[split]})
         if missing:

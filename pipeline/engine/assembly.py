@@ -44,6 +44,8 @@ def experiment_runner(file: Path, name: str, quick: bool, options: RunOptions, r
     steps = load_steps(project.steps)
     models = section_models(steps)
     experiment = load_experiment(project, name, quick=quick, settings=options.settings, models=models)
+    if experiment.derived:
+        reporter.message(f"{name} says nothing of --quick, so it runs with {', '.join(experiment.derived)}")
     words = ["run", name, *(["--quick"] if quick else [])]
     return _runner(project, steps, experiment, options, reporter, words)
 

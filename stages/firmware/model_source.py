@@ -9,16 +9,19 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from pipeline.errors import StageError
 from stages.firmware.config import FrontEndKind
 from stages.firmware.fast.calls import fast_call
 from stages.firmware.fast.dot import Weights
 from stages.firmware.fused_model import Plan, best_plan, plan_of
-from stages.firmware.kernels.c_text import c_comment
+from stages.firmware.kernels.c_text import c_array, c_comment
 from stages.firmware.kernels.calls import KernelCall
 from stages.firmware.kernels.portable import kernel_call
+from stages.firmware.kernels.state import state_name
 from stages.firmware.placement import Placement
-from stages.graph.graph import Graph, Tensor
+from stages.graph.graph import Graph, Quantisation, Tensor
 from stages.graph.memory.arena_layout import ArenaLayout, arena_layout
 from stages.graph.memory.fusion import Chain, FusedOptions
 from stages.graph.memory.overlap import Runtime
@@ -26,6 +29,7 @@ from stages.graph.memory.overlap import Runtime
 _MADE_BY = "Made by stages/firmware/model_source.py from a .tflite file; changes here are lost."
 _FRONT_ENDS: tuple[FrontEndKind, ...] = ("none", "mfcc", "kws_stream")
 _ARRAY = re.compile(r"static const ((?:struct )?\w+ \w+)\[")
+_C_TYPES = {"int8": "int8_t", "uint8": "uint8_t", "int16": "int16_t", "int32": "int32_t"}
 _NAME_CHARACTERS = 60  # TensorFlow joins the names of all that it fused
 
 
@@ -50,12 +54,26 @@ class CompiledModel:
         return tuple(found)
 
     @property
-    def input(self) -> Tensor:
-        return self.graph.tensors[self.graph.inputs[0]]
+    def inputs(self) -> tuple[Tensor, ...]:
+        return tuple(self.graph.tensors[index] for index in self.graph.inputs)
 
     @property
-    def output(self) -> Tensor:
-        return self.graph.tensors[self.graph.outputs[0]]
+    def outputs(self) -> tuple[Tensor, ...]:
+        return tuple(self.graph.tensors[index] for index in self.graph.outputs)
+
+    @property
+    def input_bytes(self) -> int:
+        """Of all inputs, one behind the other."""
+        return sum(tensor.nbytes for tensor in self.inputs)
+
+    @property
+    def output_bytes(self) -> int:
+        return sum(tensor.nbytes for tensor in self.outputs)
+
+    @property
+    def state_bytes(self) -> int:
+        """What lasts from one inference to the next."""
+        return sum(-(-self.graph.tensors[index].nbytes // 32) * 32 for index in self.graph.states)  # see placement.h
 
     @property
     def constant_bytes(self) -> int:
@@ -80,7 +98,7 @@ class CompiledModel:
     def weights_bytes(self) -> int:
         """int8 weights and int32 biases, as the resource model counts them."""
         constants = {i for op in self.graph.ops for i in self.graph.constants_of(op) if op.kind != "RESHAPE"}
-        return sum(self.graph.tensors[index].nbytes for index in constants)
+        return sum(self.graph.tensors[index].nbytes for index in constants.difference(self.graph.states))
 
 
 def compile_model(
@@ -97,8 +115,9 @@ def compile_model(
     """
     for role, tensors in (("input", graph.inputs), ("output", graph.outputs)):
         kinds = [graph.tensors[index].dtype for index in tensors]
-        if kinds != ["int8"]:
-            raise StageError(f"firmware: the network has {role}s of type {', '.join(kinds)}, needed one of int8")
+        if not set(kinds) <= set(_C_TYPES):
+            needed = " or ".join(_C_TYPES)
+            raise StageError(f"firmware: the network has {role}s of type {', '.join(kinds)}, needed {needed}")
     calls = [kernel_call(graph, index) for index in range(len(graph.ops))]
     if weights is not None:
         calls = [fast_call(graph, op, f"op_{i}", weights) or calls[i] for i, op in enumerate(graph.ops)]
@@ -113,11 +132,11 @@ def model_header(model: CompiledModel, name: str, front_end: FrontEndKind, place
     """model.h"""
     spill = placement.spill
     arena_bytes = spill.first_bytes + spill.second_bytes if spill else model.layout.arena_bytes
-    grid = model.output.quantisation
-    assert grid
+    grid = model.outputs[0].quantisation or Quantisation((1.0,), (0,))
     milli_q32 = round(grid.scale[0] * 1000 * 2**32)
     if milli_q32 * 255 >= 2**63:
         raise StageError(f"firmware: output scale {grid.scale[0]:g} is too large to print, needed below 8000")
+    described = [c_comment(" and ".join(map(_describe, tensors))) for tensors in (model.inputs, model.outputs)]
     return f"""/* {_MADE_BY} */
 #ifndef MODEL_H
 #define MODEL_H
@@ -126,8 +145,8 @@ def model_header(model: CompiledModel, name: str, front_end: FrontEndKind, place
 
 #define MODEL_NAME "{name}"
 #define MODEL_OPS {len(model.calls)}u
-#define MODEL_INPUT_BYTES {model.input.nbytes}u {c_comment(_describe(model.input))}
-#define MODEL_OUTPUT_BYTES {model.output.nbytes}u {c_comment(_describe(model.output))}
+#define MODEL_INPUT_BYTES {model.input_bytes}u {described[0]}
+#define MODEL_OUTPUT_BYTES {model.output_bytes}u {described[1]}
 #define MODEL_ARENA_BYTES {arena_bytes}u
 #define MODEL_OUTPUT_ZERO_POINT ({grid.zero_point[0]})
 #define MODEL_OUTPUT_MILLI_Q32 INT64_C({milli_q32}) /* output scale in thousandths, times 2^32 */
@@ -136,14 +155,51 @@ def model_header(model: CompiledModel, name: str, front_end: FrontEndKind, place
 #define MODEL_FRONT_END {_FRONT_ENDS.index(front_end)}
 #define MODEL_FRONT_END_STREAM {_FRONT_ENDS.index("kws_stream")}
 
-/* Both point into the arena; an inference overwrites the input. */
-int8_t *model_input(void);
-const int8_t *model_output(void);
-
+{_result_macros(model)}/* Both point into the arena; an inference overwrites the input. */
+{accessors(model)}
 void model_invoke(void);
-
+{reset_declaration(model)}
 #endif
 """
+
+
+def _result_macros(model: CompiledModel) -> str:
+    """What a host is told of the outputs in words: the first of them, where it is not one of int8 only."""
+    first = model.outputs[0]
+    lines = []
+    if len(model.outputs) > 1:
+        lines.append(f"#define MODEL_RESULTS {first.elements}u /* of the first output */")
+    if first.dtype != "int8":
+        lines.append(f"#define MODEL_RESULT_TYPE {_C_TYPES[first.dtype]}")
+        lines += [f"#define MODEL_RESULTS {first.elements}u"] if len(model.outputs) == 1 else []
+    return "\n".join([*lines, "", ""]) if lines else ""
+
+
+def accessors(model: CompiledModel) -> str:
+    """Declarations: without an argument where there is one input or output, else with its number."""
+    lines = []
+    for role, tensors in (("input", model.inputs), ("output", model.outputs)):
+        count = f"MODEL_{role.upper()}S"
+        if len(tensors) > 1:
+            lines += [f"#define {count} {len(tensors)}u", f"extern const uint32_t {count[:-1]}_SIZES[{count}];"]
+        lines.append(f"{_accessor_head(role, tensors)};")
+    return "\n".join([*lines, ""])
+
+
+def reset_declaration(model: CompiledModel) -> str:
+    if not model.graph.states:
+        return ""
+    return """
+/* Back to the state before the first inference; to be called before that one, too. */
+#define MODEL_HAS_STATE 1
+void model_reset(void);
+"""
+
+
+def _accessor_head(role: str, tensors: Sequence[Tensor]) -> str:
+    types = {_C_TYPES[tensor.dtype] for tensor in tensors}
+    c_type = f"{'' if role == 'input' else 'const '}{types.pop() if len(types) == 1 else 'void'}"
+    return f"{c_type} *model_{role}({'void' if len(tensors) == 1 else 'uint32_t index'})"
 
 
 def model_source(model: CompiledModel, placement: Placement, *, marks: bool = True) -> str:
@@ -154,13 +210,15 @@ def model_source(model: CompiledModel, placement: Placement, *, marks: bool = Tr
         [
             f"/* {_MADE_BY} */",
             *(f'#include "{header}"' for header in sorted(headers)),
+            *(["", "#include <string.h>"] if model.graph.states else []),
             "",
             *(_constants(model, placement, index) for index in range(len(model.calls))),
             *_memory(model, placement),
             "",
             *(call.function for call in model.calls if call.function),
-            *_accessor("int8_t", "model_input", placement.pointer(model.graph.inputs[0], model.layout.offsets)),
-            *_accessor("const int8_t", "model_output", placement.pointer(model.graph.outputs[0], model.layout.offsets)),
+            *_accessor(model, placement, "input", model.graph.inputs),
+            *_accessor(model, placement, "output", model.graph.outputs),
+            *_reset(model),
             "void model_invoke(void)",
             "{",
             *(line for index in range(len(model.calls)) for line in _invocation(model, placement, index, marks)),
@@ -186,7 +244,7 @@ def _memory(model: CompiledModel, placement: Placement) -> list[str]:
         lines.append(f"static int8_t second_arena[{spill.second_bytes}] {spill.macro};")
     if scratch:
         lines.append(f"static union {{\n{scratch}}} scratch {placement.scratch_macro or placement.macro};")
-    return lines
+    return [*lines, *_states(model, placement)]
 
 
 def _result_places(model: CompiledModel, placement: Placement) -> list[str]:
@@ -211,8 +269,54 @@ def _most_code_bytes(assembly: str) -> int:
     return 4 * sum(line.startswith("    ") for line in assembly.splitlines())
 
 
-def _accessor(c_type: str, name: str, pointer: str) -> list[str]:
-    return [f"{c_type} *{name}(void)", "{", f"    return {pointer};", "}", ""]
+def _accessor(model: CompiledModel, placement: Placement, role: str, tensors: Sequence[int]) -> list[str]:
+    own = [model.graph.tensors[index] for index in tensors]
+    places = [placement.pointer(index, model.layout.offsets) for index in tensors]
+    head = _accessor_head(role, own)
+    cast = "" if head.removeprefix("const ").startswith("int8_t") else "(void *)"
+    if len(own) == 1:
+        return [head, "{", f"    return {cast}{places[0]};", "}", ""]
+    count = f"MODEL_{role.upper()}S"
+    return [
+        f"const uint32_t {count[:-1]}_SIZES[{count}] = {{{', '.join(f'{tensor.nbytes}u' for tensor in own)}}};",
+        "",
+        head,
+        "{",
+        f"    static int8_t *const places[{count}] = {{{', '.join(places)}}};",
+        f"    return {cast}places[index];",
+        "}",
+        "",
+    ]
+
+
+def _reset(model: CompiledModel) -> list[str]:
+    """model_reset(), for a network that has a state."""
+    if not model.graph.states:
+        return []
+    lines = ["void model_reset(void)", "{"]
+    for index in model.graph.states:
+        name, data = state_name(index), model.graph.tensors[index].data
+        assert data is not None
+        values = set(data.view(np.int8).reshape(-1).tolist())
+        if len(values) == 1:
+            lines.append(f"    memset({name}, {values.pop()}, sizeof {name});")
+        else:
+            lines.append(f"    memcpy({name}, {name}_first, sizeof {name});")
+    return [*lines, "}", ""]
+
+
+def _states(model: CompiledModel, placement: Placement) -> list[str]:
+    """The arrays that last, and their first values where these are not all the same."""
+    lines = []
+    for index in model.graph.states:
+        tensor, name = model.graph.tensors[index], state_name(index)
+        assert tensor.data is not None
+        data = np.ascontiguousarray(tensor.data).reshape(-1).view(np.int8)
+        lines += ["", c_comment(f"{tensor.name} {_describe(tensor)}")]
+        if len(set(data.tolist())) > 1:
+            lines.append(c_array("int8_t", f"{name}_first", data, "its first values").rstrip())
+        lines.append(f"static int8_t {name}[{data.size}] {placement.scratch_macro or placement.macro};")
+    return lines
 
 
 def _constants(model: CompiledModel, placement: Placement, index: int) -> str:

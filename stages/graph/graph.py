@@ -16,11 +16,12 @@ import numpy as np
 
 Activation = Literal["none", "relu", "relu6"]
 Padding = Literal["same", "valid"]
-DType = Literal["int8", "int16", "int32", "int64", "uint8", "float32", "bool"]
+DType = Literal["int8", "int16", "int32", "int64", "uint8", "float32", "bool", "resource"]
 
 WEIGHTED = frozenset({"CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"})  # have weights, and mostly biases
 NO_GROUP = -1
 ITEM_BYTES: dict[str, int] = {"int8": 1, "uint8": 1, "bool": 1, "int16": 2, "int32": 4, "float32": 4, "int64": 8}
+ITEM_BYTES["resource"] = 4  # the name of a variable
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,10 @@ class Quantisation:
 
 @dataclass(frozen=True, eq=False)
 class Tensor:
-    """An activation, or a constant when it has `data`."""
+    """An activation; a constant when it has `data`; or a state, which has its first values as `data`.
+
+    A state keeps what an inference leaves in it until the next one. The operators that change it name it as an input.
+    """
 
     name: str
     shape: tuple[int, ...]
@@ -44,6 +48,7 @@ class Tensor:
     # Of every channel (last axis) its group and its number within it: what is pruned is pruned in all tensors alike.
     # NO_GROUP: it always stays. None: not looked at, as in a .tflite.
     channels: np.ndarray | None = None
+    is_state: bool = False
 
     @property
     def elements(self) -> int:
@@ -77,7 +82,7 @@ class PoolOptions:
 
 @dataclass(frozen=True)
 class ActivationOptions:
-    """FULLY_CONNECTED, ADD and MUL: only the fused activation."""
+    """FULLY_CONNECTED, ADD, SUB, MUL and DIV: only the fused activation."""
 
     activation: Activation = "none"
 
@@ -103,13 +108,13 @@ class NoOptions:
 
 
 @dataclass(frozen=True)
-class OpaqueOptions:
-    """An op that is planned, not computed here: the numbers of its options that shapes depend on (see opaque_ops)."""
+class PlainOptions:
+    """All others: the numbers of the options that its rule names (see shape_rules), in that order."""
 
-    values: tuple[int, ...] = ()
+    values: tuple[float, ...] = ()
 
 
-Options = ConvOptions | PoolOptions | ActivationOptions | SoftmaxOptions | ConcatOptions | NoOptions | OpaqueOptions
+Options = ConvOptions | PoolOptions | ActivationOptions | SoftmaxOptions | ConcatOptions | NoOptions | PlainOptions
 
 
 @dataclass(frozen=True)
@@ -154,6 +159,11 @@ class Graph:
 
         ops = tuple(replace(op, inputs=moved(op.inputs), outputs=moved(op.outputs)) for op in self.ops)
         return Graph(tuple(self.tensors[index] for index in kept), ops, moved(self.inputs), moved(self.outputs))
+
+    @property
+    def states(self) -> tuple[int, ...]:
+        """What lasts from one inference to the next."""
+        return tuple(index for index, tensor in enumerate(self.tensors) if tensor.is_state)
 
     def constants_of(self, op: Op) -> Iterator[int]:
         """The inputs of `op` that are stored: weights, biases, shapes."""

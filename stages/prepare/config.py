@@ -49,7 +49,7 @@ class DataConfig(Config):
     # Side of the pictures; None: that of network.input_shape, else what the data set is used at.
     image_px: int | None = Field(default=None, ge=8, le=224)
     image_classes: int = Field(default=10, ge=2, le=10)  # of the built-in pictures
-    per_class: PositiveInt | None = None  # at most so many pictures of a class and split; None: all
+    per_class: PositiveInt | None = None  # at most so many files of a class and split, where it applies; None: all
 
     @model_validator(mode="after")
     def _consistent(self) -> DataConfig:

@@ -35,7 +35,8 @@ def open_data(data: DataConfig, progress: Progress) -> Corpus | ImageSet:
         )
     if data.source == "folder":
         assert data.root is not None, "DataConfig refuses this"
-        return folder_data(data.root, image_px=data.image_px, copies=data.clip_copies, seed=data.seed)
+        kept = {"copies": data.clip_copies, "seed": data.seed, "per_class": data.per_class}
+        return folder_data(data.root, image_px=data.image_px, **kept)
     listener = Listener(start=progress.start, advance=progress.advance)
     progress.start(1, "data set")
     where = located(load_manifest(data.source), data.root, data.download_dir, listener)

@@ -13,7 +13,7 @@ from typing import Any
 
 from pipeline.errors import StageError
 from pipeline.stage import Answer
-from stages.graph.checks.opaque_ops import OPAQUE_KINDS
+from stages.graph.checks.shape_rules import SHAPE_RULES
 from stages.graph.graph import Graph
 from stages.graph.memory.arena_layout import ArenaLayout, arena_layout
 from stages.graph.memory.op_order import OpOrder, OrderProblem
@@ -50,7 +50,7 @@ class Inspection:
     graph: Graph
     edges: StrippedGraph
     size_bytes: int
-    macs: int  # opaque ops have none here
+    macs: int  # ops beyond the resource model's have none here
     peak_bytes_stored: int
     peak_bytes_imprecise: int
     peak_bytes_overlap: int  # of the best order on our firmware, see `overlap`
@@ -64,16 +64,16 @@ class Inspection:
         return self.graph.in_order(self.best.order)
 
     @property
-    def opaque_kinds(self) -> list[str]:
-        """Of every op whose MACs are not known, see `opaque_ops`."""
-        return [op.kind for op in self.graph.ops if op.kind in OPAQUE_KINDS]
+    def kinds_without_macs(self) -> list[str]:
+        """Of every op whose work is not counted, see `shape_rules`."""
+        return [op.kind for op in self.graph.ops if op.kind in SHAPE_RULES]
 
 
 def inspect(model: Path, picture: Path | None) -> Answer:
     """Inspect a file, and draw its memory over time into `picture`, if there is one."""
     if picture is not None:
         require_file_name(picture)
-    graph = read_tflite(model, opaque=True)
+    graph = read_tflite(model)
     try:
         found = inspected(graph)
     except StageError as error:
@@ -137,7 +137,7 @@ def _record(found: Inspection) -> dict[str, Any]:
         "ops": [{**asdict(op), "output_shape": list(op.output_shape)} for op in found.ops],
         "peak_bytes_overlap": found.peak_bytes_overlap,
         "order": list(found.best.order),
-        "ops_without_macs": len(found.opaque_kinds),
+        "ops_without_macs": len(found.kinds_without_macs),
         "order_lower_bound_bytes": round(found.best.lower_bound_bytes),
         "float_inputs": [asdict(edge) for edge in found.edges.inputs if edge],
         "float_outputs": [asdict(edge) for edge in found.edges.outputs if edge],
@@ -151,7 +151,7 @@ def _text(name: str, found: Inspection) -> str:
     packed = "proven minimal" if layout.proven_optimal else f"not proven, at least {layout.lower_bound_bytes:,} B"
     figures = [
         ("size", f"{found.size_bytes:,} B", "weights and biases"),
-        ("MACs", f"{found.macs:,}", _not_counted(found.opaque_kinds)),
+        ("MACs", f"{found.macs:,}", _not_counted(found.kinds_without_macs)),
         ("peak, stored order", f"{found.peak_bytes_stored:,} B", ""),
         ("peak, best order", f"{best.peak_bytes:,.0f} B", f"{order}{', as stored' if same else ''}"),
         ("peak, imprecise", f"{found.peak_bytes_imprecise:,} B", "most that one op touches, in place counted once"),
@@ -160,7 +160,7 @@ def _text(name: str, found: Inspection) -> str:
     ]
     rows = [
         (str(op.index), op.op, _shortened(op.name), "x".join(map(str, op.output_shape)))
-        + ("-" if op.op in OPAQUE_KINDS else f"{op.macs:,}", f"{op.size_bytes:,}", f"{op.live_bytes:,}")
+        + ("-" if op.op in SHAPE_RULES else f"{op.macs:,}", f"{op.size_bytes:,}", f"{op.live_bytes:,}")
         + (str(op.best_position), f"{op.best_live_bytes:,}")
         for op in found.ops
     ]
@@ -177,7 +177,7 @@ def _text(name: str, found: Inspection) -> str:
 
 
 def _not_counted(kinds: Sequence[str]) -> str:
-    return f"without {len(kinds)} ops that are planned only: {', '.join(sorted(set(kinds)))}" if kinds else ""
+    return f"without {len(kinds)} ops that have none in this count: {', '.join(sorted(set(kinds)))}" if kinds else ""
 
 
 def _sides(graph: Graph) -> str:

@@ -73,7 +73,7 @@ def _write(folder: Path, fast: CompiledModel, portable: CompiledModel, name: str
     lists = {kind: sorted(file for file in files if file.endswith(".c")) for kind, files in sources.items()}
     (folder / "CMakeLists.txt").write_text(cmake_lists(lists, has_assembly=bool(assembly)))
     (folder / "cortex_m7.cmake").write_text(toolchain_file())
-    (folder / "example" / "main.c").write_text(main_source())
+    (folder / "example" / "main.c").write_text(main_source(fast))
     (folder / "README.md").write_text(readme(fast, name, _figures(fast, weights), lists))
 
 
@@ -100,7 +100,8 @@ def _figures(model: CompiledModel, weights: Weights) -> dict[str, int | str]:
         "arena_bytes": model.layout.arena_bytes,
         "arena_bytes_classic": arena_layout(model.network).arena_bytes,
         "scratch_bytes": model.scratch_bytes,
-        "ram_bytes": model.layout.arena_bytes + model.scratch_bytes,
+        **({"state_bytes": model.state_bytes} if model.state_bytes else {}),
+        "ram_bytes": model.layout.arena_bytes + model.scratch_bytes + model.state_bytes,
         "constant_bytes": model.constant_bytes,
         "inner_loops_bytes": model.most_code_bytes,
     }

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from stages.firmware.build.toolchain import CORE_FLAGS
 from stages.firmware.kernels.c_text import c_comment
-from stages.firmware.model_source import CompiledModel, op_title
+from stages.firmware.model_source import CompiledModel, accessors, op_title, reset_declaration
 from stages.graph.graph import Tensor
 
 _WARNINGS = "-Wall -Wextra -Wconversion -Wshadow"
@@ -23,22 +23,18 @@ def header(model: CompiledModel, name: str) -> str:
 #include <stdint.h>
 
 /* real value = scale * (int8 value - zero point) */
-{_tensor_macros("INPUT", model.input)}
-{_tensor_macros("OUTPUT", model.output)}
+{_tensor_macros("INPUT", model.inputs)}
+{_tensor_macros("OUTPUT", model.outputs)}
 
 #ifdef __cplusplus
 extern "C" {{
 #endif
 
-/* Write MODEL_INPUT_BYTES here before each inference, which overwrites them. */
-int8_t *model_input(void);
-
-/* Valid from the end of an inference until the next input is written. */
-const int8_t *model_output(void);
+{_accessors(model)}
 
 /* One inference. No heap, no recursion; not reentrant: there is one arena. */
 void model_invoke(void);
-
+{reset_declaration(model)}
 #ifdef __cplusplus
 }}
 #endif
@@ -47,16 +43,30 @@ void model_invoke(void);
 """
 
 
-def _tensor_macros(role: str, tensor: Tensor) -> str:
-    assert tensor.quantisation
-    shape = " x ".join(map(str, tensor.shape))
-    return "\n".join(
-        [
-            f"#define MODEL_{role}_BYTES {tensor.nbytes}u {c_comment(f'{shape}, {tensor.name}')}",
-            f"#define MODEL_{role}_SCALE {tensor.quantisation.scale[0]!r}f",
-            f"#define MODEL_{role}_ZERO_POINT ({tensor.quantisation.zero_point[0]})",
-        ]
-    )
+def _accessors(model: CompiledModel) -> str:
+    """As model.h of the firmware declares them, with what a user should know."""
+    before = "/* Write MODEL_INPUT_BYTES here before each inference, which overwrites them. */"
+    after = "/* Valid from the end of an inference until the next input is written. */"
+    if len(model.inputs) > 1:
+        before = "/* Write MODEL_INPUT_SIZES[index] bytes here before each inference, which overwrites them. */"
+    lines, found = accessors(model).strip().splitlines(), [before]
+    for line in lines:
+        found += ["", after, line] if "model_output" in line else [line]
+    return "\n".join(found)
+
+
+def _tensor_macros(role: str, tensors: Sequence[Tensor]) -> str:
+    """With a number behind INPUT or OUTPUT where there are several; MODEL_..._BYTES without one is then the sum."""
+    lines = []
+    for number, tensor in enumerate(tensors):
+        name, shape = f"{role}_{number}" if len(tensors) > 1 else role, " x ".join(map(str, tensor.shape))
+        lines.append(f"#define MODEL_{name}_BYTES {tensor.nbytes}u {c_comment(f'{shape}, {tensor.name}')}")
+        if tensor.quantisation:
+            lines.append(f"#define MODEL_{name}_SCALE {tensor.quantisation.scale[0]!r}f")
+            lines.append(f"#define MODEL_{name}_ZERO_POINT ({tensor.quantisation.zero_point[0]})")
+    if len(tensors) > 1:
+        lines.append(f"#define MODEL_{role}_BYTES {sum(tensor.nbytes for tensor in tensors)}u")
+    return "\n".join(lines)
 
 
 def placement_header() -> str:
@@ -75,24 +85,38 @@ def placement_header() -> str:
 """
 
 
-def main_source() -> str:
+def main_source(model: CompiledModel) -> str:
     """example/main.c"""
-    return """/* Inputs from stdin, outputs to stdout, as raw int8 values. */
+    reads = ["fread(model_input(), 1, MODEL_INPUT_BYTES, stdin) == MODEL_INPUT_BYTES"]
+    if len(model.inputs) > 1:
+        place = "fread(model_input({0}), 1, MODEL_INPUT_{0}_BYTES, stdin) == MODEL_INPUT_{0}_BYTES"
+        reads = [place.format(number) for number in range(len(model.inputs))]
+    writes = ["fwrite(model_output(), 1, MODEL_OUTPUT_BYTES, stdout) != MODEL_OUTPUT_BYTES"]
+    if len(model.outputs) > 1:
+        place = "fwrite(model_output({0}), 1, MODEL_OUTPUT_{0}_BYTES, stdout) != MODEL_OUTPUT_{0}_BYTES"
+        writes = [place.format(number) for number in range(len(model.outputs))]
+    wait = " &&\n           "
+    reset = "    model_reset();\n" if model.graph.states else ""
+    return f"""/* Inputs from stdin, outputs to stdout, as raw {_raw(model)} values. */
 #include <stdio.h>
 
 #include "model.h"
 
 int main(void)
-{
-    while (fread(model_input(), 1, MODEL_INPUT_BYTES, stdin) == MODEL_INPUT_BYTES) {
+{{
+{reset}    while ({wait.join(reads)}) {{
         model_invoke();
-        if (fwrite(model_output(), 1, MODEL_OUTPUT_BYTES, stdout) != MODEL_OUTPUT_BYTES) {
+        if ({f" ||{chr(10)}            ".join(writes)}) {{
             return 1;
-        }
-    }
+        }}
+    }}
     return 0;
-}
+}}
 """
+
+
+def _raw(model: CompiledModel) -> str:
+    return " and ".join(dict.fromkeys(tensor.dtype for tensor in (*model.inputs, *model.outputs)))
 
 
 def cmake_lists(sources: Mapping[str, Sequence[str]], *, has_assembly: bool) -> str:
@@ -141,11 +165,7 @@ One int8 network, ahead of time: no interpreter, no heap, no recursion. Results 
 Lite Micro's reference kernels, on the Cortex-M7 (`cortex_m7/`) as on the host (`portable/`).
 
 ```c
-#include "model.h"
-
-int8_t *input = model_input(); /* write MODEL_INPUT_BYTES: value / MODEL_INPUT_SCALE + MODEL_INPUT_ZERO_POINT */
-model_invoke();
-const int8_t *output = model_output(); /* (output[i] - MODEL_OUTPUT_ZERO_POINT) * MODEL_OUTPUT_SCALE */
+{usage}
 ```
 
 ## To build
@@ -153,7 +173,7 @@ const int8_t *output = model_output(); /* (output[i] - MODEL_OUTPUT_ZERO_POINT) 
     cmake -B build_host && cmake --build build_host                                # and for the host
     {host_line}
 
-`model_example` takes raw int8 inputs from stdin and writes outputs to stdout. `-fwrapv` is needed for right results.
+`model_example` takes raw {raw} inputs from stdin and writes outputs to stdout. `-fwrapv` is needed for right results.
 `placement.h` says how to put the arena into tightly coupled memory, where it is fastest.
 
 ## What it takes (Cortex-M7)
@@ -180,4 +200,34 @@ def readme(
     layers = [
         f"| {op_title(model, index).replace('|', '/')} | {call.kernel} |" for index, call in enumerate(model.calls)
     ]
-    return _README.format(name=name, host_line=host_line(sources), rows="\n".join(rows), layers="\n".join(layers))
+    return _README.format(
+        name=name,
+        usage=_usage(model),
+        raw=_raw(model),
+        host_line=host_line(sources),
+        rows="\n".join(rows),
+        layers="\n".join(layers),
+    )
+
+
+def _usage(model: CompiledModel) -> str:
+    """The lines that a caller writes."""
+    lines = ['#include "model.h"', ""]
+    if model.graph.states:
+        lines.append("model_reset(); /* once, and whenever a new stream begins */")
+    for role, tensors in (("input", model.inputs), ("output", model.outputs)):
+        kinds = {tensor.dtype for tensor in tensors}
+        c_type = f"{kinds.pop()}_t" if len(kinds) == 1 else "void"
+        const, several = "const " if role == "output" else "", len(tensors) > 1
+        for number in range(len(tensors)):
+            own, name = (f"_{number}", f"{role}_{number}") if several else ("", role)
+            prefix = f"MODEL_{role.upper()}{own}"
+            if role == "input":
+                hint = f"write {prefix}_BYTES: value / {prefix}_SCALE + {prefix}_ZERO_POINT"
+            else:
+                hint = f"({name}[i] - {prefix}_ZERO_POINT) * {prefix}_SCALE"
+            if tensors[number].quantisation is None:
+                hint = f"{prefix}_BYTES"
+            lines.append(f"{const}{c_type} *{name} = model_{role}({number if several else ''}); /* {hint} */")
+        lines += ["model_invoke();"] if role == "input" else []
+    return "\n".join(lines)

@@ -67,8 +67,8 @@ def optimize(model: Path, out: Path) -> Answer:
 
 def optimised(content: bytes, samples: int, planner: Callable[[Graph], RuntimePlan] = runtime_plan) -> Optimised:
     """The best file for the same network, checked on so many random inputs."""
-    inner, edges = planned_file.without_float_edges(content, opaque=True)
-    graph, whole = edges.graph, read_tflite(content, opaque=True)
+    inner, edges = planned_file.without_float_edges(content)
+    graph, whole = edges.graph, read_tflite(content, as_stored=True)
     require_int8(graph)
     check_affordable(whole, samples)  # before anything is drawn: a small file can name inputs of gigabytes
     inputs = _random_inputs(graph, samples)
@@ -81,12 +81,14 @@ def optimised(content: bytes, samples: int, planner: Callable[[Graph], RuntimePl
     order = min(orders, key=lambda candidate: plans[candidate].head_bytes)
     plan = plans[order]
     keeps_own_plan = plan.head_bytes > before.head_bytes and not edges.has_edges
-    if keeps_own_plan:
-        order = stored
-    new = _rewritten(inner, order, None if keeps_own_plan else plan, drops_plan=plan_was_wrong)
+    new = _rewritten(inner, order, plan, drops_plan=plan_was_wrong)
     after = run_isolated(new, graph.in_order(order), inputs)
+    if keeps_own_plan or after.head_bytes > before.head_bytes:  # some kernels ask for memory that no plan knows
+        order, keeps_own_plan = stored, True
+        new = _rewritten(inner, order, None, drops_plan=plan_was_wrong)
+        after = run_isolated(new, graph, inputs)
     _verify_outputs(edges, before, after)
-    _verify_arena(before.head_bytes if keeps_own_plan else plan.head_bytes, before, after)
+    _verify_arena(before, after)
     return Optimised(
         content=new,
         graph=graph.in_order(order),
@@ -125,9 +127,12 @@ def _rewritten(content: bytes, order: tuple[int, ...], plan: RuntimePlan | None,
 
 
 def _random_inputs(graph: Graph, samples: int) -> list[np.ndarray]:
-    rng = np.random.default_rng(_SEED)
-    shapes = [graph.tensors[index].shape for index in graph.inputs]
-    return [rng.integers(-128, 128, (samples, *shape), dtype=np.int8) for shape in shapes]
+    rng, found = np.random.default_rng(_SEED), []
+    for index in graph.inputs:
+        tensor = graph.tensors[index]
+        limits = np.iinfo(tensor.dtype)
+        found.append(rng.integers(limits.min, limits.max + 1, (samples, *tensor.shape), dtype=tensor.dtype))
+    return found
 
 
 def _floats(values: np.ndarray, edge: FloatEdge) -> np.ndarray:
@@ -143,9 +148,7 @@ def _verify_outputs(edges: StrippedGraph, before: TflmRun, after: TflmRun) -> No
             raise StageError(f"output {number}: {wrong} of {old.size} values differ in the new file, needed equal bits")
 
 
-def _verify_arena(planned_bytes: int, before: TflmRun, after: TflmRun) -> None:
-    if after.head_bytes != planned_bytes:
-        raise StageError(f"TensorFlow Lite Micro needs {after.head_bytes} B of arena, planned were {planned_bytes} B")
+def _verify_arena(before: TflmRun, after: TflmRun) -> None:
     if after.head_bytes > before.head_bytes:
         raise StageError(
             f"the arena grew from {before.head_bytes} B to {after.head_bytes} B, needed no more than before"

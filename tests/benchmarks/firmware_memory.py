@@ -90,7 +90,7 @@ def _on_twin(graph: Graph, model: CompiledModel) -> tuple[int, int, float, int, 
         folder = Path(temporary)
         (folder / "model.tflite").write_bytes(write_tflite(graph, "benchmark"))
         built = firmware.function(folder / "model.tflite", None, config=FirmwareConfig(), board=BOARD, out_dir=folder)
-        values = np.random.default_rng(0).integers(-128, 128, model.input.nbytes, dtype=np.int8).tobytes()
+        values = np.random.default_rng(0).integers(-128, 128, model.input_bytes, dtype=np.int8).tobytes()
         kernels = _kernel_instructions(built.twin, values, folder)
         with Twin(built.twin, name="memory") as twin:
             twin.link.load(values)

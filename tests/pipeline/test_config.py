@@ -182,3 +182,31 @@ def test_what_is_no_quantity_is_refused(parse, value, sentence):
 def test_a_missing_file_says_what_to_do(tmp_path):
     with pytest.raises(ConfigError, match="cannot be read .* run from the folder that holds it or give --file"):
         load_project(tmp_path / "nowhere.yaml")
+
+
+MOST = "quick_at_most: {prune: {epochs: 4, rate: 3}}\n"
+BARE = TEXT.partition("    quick:")[0] + MOST
+
+
+def test_quick_without_an_overlay_lowers_what_is_listed_and_tells_it(tmp_path):
+    experiment = load(tmp_path, BARE, quick=True)
+    assert (experiment.sections["prune"].epochs, experiment.sections["prune"].rate) == (4, 0.5)
+    assert (experiment.derived, experiment.run_name) == (("prune.epochs=4",), "kws-quick")
+    assert load(tmp_path, BARE).sections["prune"].epochs == 9
+
+
+@pytest.mark.parametrize("text", [TEXT + MOST, TEXT.replace("    quick:\n      prune: {epochs: 2}\n", "") + MOST])
+def test_an_overlay_of_anybody_is_taken_instead(tmp_path, text):
+    experiment = load(tmp_path, text, quick=True)
+    assert (experiment.derived, experiment.sections["prune"].epochs in (2, 3)) == ((), True)
+
+
+def test_what_was_asked_for_is_not_lowered(tmp_path):
+    experiment = load(tmp_path, BARE, quick=True, settings=["prune.epochs=50"])
+    assert (experiment.derived, experiment.sections["prune"].epochs) == ((), 50)
+
+
+def test_a_wrong_limit_names_its_line(tmp_path):
+    wrong = BARE.replace("epochs: 4, rate: 3", "epcohs: 4")
+    with pytest.raises(ConfigError, match=r"pipeline.yaml:12: .*epcohs: unknown key; did you mean 'epochs'\?"):
+        load(tmp_path, wrong, quick=True)

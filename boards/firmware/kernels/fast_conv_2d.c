@@ -20,25 +20,42 @@ static void widen_line(const struct fast_conv_2d *conv, const int8_t *input, int
     fast_fill(&wide[before + seen], room - seen, conv->input_zero_point);
 }
 
+/* Pixels side by side, two at a time where there is a function for that. */
+static void fast_row(const struct fast_dot *dot, const int16_t *x, int32_t pixels, int8_t *output)
+{
+    const int32_t together = dot->two_pixels != 0 ? pixels - pixels % 2 : 0;
+    fast_dot(dot, x, together, pixels - together, output);
+}
+
 void fast_conv_2d(const struct fast_conv_2d *conv, const int8_t *input, int16_t *buffer, int8_t *output)
 {
     const struct window *window = &conv->window;
     int32_t first = 0; /* padded line at the start of the buffer */
     int32_t end = 0;   /* padded lines up to here are in the buffer */
-    for (int32_t y = 0; y < window->output_height; y++) {
+    int32_t y = 0;
+    while (y < window->output_height) {
+        const int32_t rows = window->output_height - y < conv->rows ? 1 : conv->rows;
         const int32_t top = y * window->stride_y;
+        const int32_t bottom = top + (rows - 1) * window->stride_y + window->height;
         if (top >= end) {
             first = end = top;
-        } else if (top + window->height > first + conv->lines) {
+        } else if (bottom > first + conv->lines) {
             memmove(buffer, &buffer[(top - first) * conv->line_elements],
                     (size_t)((end - top) * conv->line_elements) * sizeof *buffer);
             first = top;
         }
-        for (; end < top + window->height; end++) {
+        for (; end < bottom; end++) {
             widen_line(conv, input, end, &buffer[(end - first) * conv->line_elements]);
         }
-        fast_dot(&conv->dot, &buffer[(top - first) * conv->line_elements], window->output_width, output);
-        output += window->output_width * conv->dot.outputs;
+        const int16_t *x = &buffer[(top - first) * conv->line_elements];
+        const int32_t width = window->output_width;
+        if (conv->rows == 1) {
+            fast_row(&conv->dot, x, width, output);
+        } else {
+            fast_dot(&conv->dot, x, rows == 2 ? width : 0, rows == 2 ? 0 : width, output);
+        }
+        output += rows * width * conv->dot.outputs;
+        y += rows;
     }
 }
 
@@ -62,7 +79,20 @@ void fast_matrix(const struct fast_matrix *matrix, const int8_t *input, int16_t 
         const int32_t left = matrix->pixels - done;
         const int32_t pixels = left < matrix->run ? left : matrix->run;
         widen_pixels(matrix, &input[done * matrix->depth], pixels, buffer);
-        fast_dot(&matrix->dot, buffer, pixels, &output[done * matrix->dot.outputs]);
+        fast_row(&matrix->dot, buffer, pixels, &output[done * matrix->dot.outputs]);
         done += pixels;
+    }
+}
+
+void fast_vector(const struct fast_vector *vector, const int8_t *input, int16_t *buffer, int8_t *output)
+{
+    const struct fast_dot *dot = &vector->dot;
+    const int32_t whole = dot->outputs < FAST_DOT_CHANNELS ? 1 : dot->outputs / FAST_DOT_CHANNELS;
+    const int32_t *const end = &dot->blocks[whole * dot->block_words];
+    const int32_t covered = whole * FAST_DOT_CHANNELS;
+    fast_widen(dot, input, vector->depth, buffer);
+    dot->one_pixel(buffer, dot->blocks, output, end);
+    if (covered < dot->outputs) {
+        dot->one_pixel(buffer, end, &output[dot->outputs - FAST_DOT_CHANNELS], &end[dot->block_words]);
     }
 }

@@ -14,7 +14,8 @@ struct fast_conv_2d {
     struct fast_dot dot;
     struct window window;  /* dilation 1 */
     int32_t line_elements; /* of the buffer: a padded line, and up to a word more */
-    int32_t lines;         /* of the buffer, at least the window's height */
+    int32_t lines;         /* of the buffer, at least those that the window sees */
+    int32_t rows;          /* that run together: 1, or 2 whose pixels go in pairs, one above the other */
     int16_t input_zero_point;
 };
 
@@ -25,10 +26,19 @@ struct fast_matrix {
     int32_t run; /* pixels that the buffer holds */
 };
 
+/* One pixel; its weights are int8, as they are read but once. */
+struct fast_vector {
+    struct fast_dot dot;
+    int32_t depth;
+};
+
 /* `buffer`: lines * line_elements. */
 void fast_conv_2d(const struct fast_conv_2d *conv, const int8_t *input, int16_t *buffer, int8_t *output);
 
 /* `buffer`: run * dot.pixel_elements. */
 void fast_matrix(const struct fast_matrix *matrix, const int8_t *input, int16_t *buffer, int8_t *output);
+
+/* `buffer`: dot.pixel_elements. */
+void fast_vector(const struct fast_vector *vector, const int8_t *input, int16_t *buffer, int8_t *output);
 
 #endif

@@ -6,6 +6,7 @@
 #include "divide.h"
 #include "input.h"
 #include "model.h"
+#include "placement.h"
 #include "prof.h"
 #include "text.h"
 
@@ -16,7 +17,24 @@
 
 static uint64_t paused_ticks;
 static uint64_t lap_ends[BENCH_MOST_LAPS + 1u];
+#if MODEL_OUTPUT_BYTES > 1024u
+static int8_t output[MODEL_OUTPUT_BYTES] PLACE_BULK;
+#else
 static int8_t output[MODEL_OUTPUT_BYTES];
+#endif
+
+static void keep_output(void)
+{
+#ifdef MODEL_OUTPUTS
+    int8_t *place = output;
+    for (uint32_t index = 0; index < MODEL_OUTPUTS; index++) {
+        memcpy(place, model_output(index), MODEL_OUTPUT_SIZES[index]);
+        place += MODEL_OUTPUT_SIZES[index];
+    }
+#else
+    memcpy(output, model_output(), sizeof output);
+#endif
+}
 
 void bench_lap(void)
 {
@@ -36,13 +54,16 @@ void bench_lap(void)
 void bench_infer(uint32_t times)
 {
     input_as_tensor();
+#ifdef MODEL_HAS_STATE
+    model_reset();
+#endif
     for (uint32_t run = 0; run < times; run++) {
         input_to_model();
         model_invoke();
         board_alive();
     }
     if (times > 0u) {
-        memcpy(output, model_output(), sizeof output);
+        keep_output();
     }
 }
 
@@ -68,7 +89,7 @@ uint64_t bench_lap_ticks(uint32_t lap)
 void bench_invoke(void)
 {
     model_invoke();
-    memcpy(output, model_output(), sizeof output);
+    keep_output();
 }
 
 #if MODEL_FRONT_END

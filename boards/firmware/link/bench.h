@@ -13,7 +13,8 @@
 /* Tell the time: `m-lap-us-N`, or a pulse on the timestamp pin when energy is measured. */
 void bench_lap(void);
 
-/* Run on the loaded input and keep the output. Where time counts, input_as_tensor() comes before. */
+/* Run on the loaded input and keep the output. Where time counts, input_as_tensor() comes before. A network with a state
+ * begins with its first one, so that a command that is sent again gives the same. */
 void bench_infer(uint32_t times);
 
 #if MODEL_FRONT_END
@@ -37,7 +38,7 @@ void bench_invoke(void);
  * the loaded audio, but the network takes the loaded input as ever. */
 void bench_infer_layers(void);
 
-/* Output tensor of the last inference, MODEL_OUTPUT_BYTES long; zero before the first. */
+/* Output tensors of the last inference, one behind the other, MODEL_OUTPUT_BYTES long. */
 const int8_t *bench_output(void);
 
 #endif

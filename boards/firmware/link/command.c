@@ -9,6 +9,14 @@
 
 #define HEX_LINE_BYTES 32u
 
+/* Of the first output. */
+#ifndef MODEL_RESULT_TYPE
+#define MODEL_RESULT_TYPE int8_t
+#endif
+#ifndef MODEL_RESULTS
+#define MODEL_RESULTS MODEL_OUTPUT_BYTES
+#endif
+
 void command_put_error(const char *text, const char *detail)
 {
     text_put("e-[");
@@ -34,9 +42,11 @@ void command_put_results(void)
 {
     const int8_t *output = bench_output();
     text_put("m-results-[");
-    for (uint32_t index = 0; index < MODEL_OUTPUT_BYTES; index++) {
+    for (uint32_t index = 0; index < MODEL_RESULTS; index++) {
+        MODEL_RESULT_TYPE value;
+        memcpy(&value, &output[index * sizeof value], sizeof value);
         text_put(index == 0u ? "" : ",");
-        text_put_milli(output[index] - MODEL_OUTPUT_ZERO_POINT, MODEL_OUTPUT_MILLI_Q32);
+        text_put_milli(value - MODEL_OUTPUT_ZERO_POINT, MODEL_OUTPUT_MILLI_Q32);
     }
     text_put("]\r\n");
 }

@@ -46,5 +46,13 @@ void input_clear(void)
 
 void input_to_model(void)
 {
+#ifdef MODEL_INPUTS
+    const uint8_t *bytes = input_buffer;
+    for (uint32_t index = 0; index < MODEL_INPUTS; index++) {
+        memcpy(model_input(index), bytes, MODEL_INPUT_SIZES[index]);
+        bytes += MODEL_INPUT_SIZES[index];
+    }
+#else
     memcpy(model_input(), input_buffer, sizeof input_buffer);
+#endif
 }

@@ -1,4 +1,4 @@
-/* input.h: the input tensor as the host loads it. It lies outside the arena, because an inference overwrites the arena
+/* input.h: the input tensors as the host loads them, one behind the other. They lie outside the arena, because an inference overwrites the arena
  * and `infer N` runs N times on the same input.
  */
 #ifndef INPUT_H
@@ -26,7 +26,7 @@ void input_as_tensor(void);
 /* A debug probe has written what a host would send, whatever the buffer held before. */
 void input_was_placed(void);
 
-/* After input_as_tensor(): copy all MODEL_INPUT_BYTES into the model's input tensor. */
+/* After input_as_tensor(): copy all MODEL_INPUT_BYTES into the model's input tensors. */
 void input_to_model(void);
 
 #endif

@@ -16,7 +16,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
-from stages.firmware.assembly.dot import scaled_and_limited
 from stages.firmware.assembly.instructions import (
     Instruction,
     add,
@@ -31,6 +30,7 @@ from stages.firmware.assembly.instructions import (
     store_byte,
     store_byte_at,
 )
+from stages.firmware.assembly.scaling import scaled_and_limited
 from stages.firmware.assembly.schedule import Fit, fitted
 
 MOST_LINES = 4  # pointers that there are registers for: windows of up to 8 rows, one row of outputs, or 7, two rows

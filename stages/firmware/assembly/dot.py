@@ -1,16 +1,16 @@
 """Inner loop of convolutions and FULLY_CONNECTED: pixels of int16 activations times four output channels.
 
-A block of weights serves four output channels: their doubled biases, their multipliers, their right shifts less one (a
-byte each), then their weights, two int16 a word, for each pair of taps the four channels in turn. One or two pixels run
-at a time: with two, SMLAD keeps the multiplier busy in every cycle and six loads in eight cycles feed it. Activations
-lie in lines of equal pitch, of which a pixel takes `pairs` words from each. int8 weights (a word holds taps 0, 2, 1, 3
-of a channel) cost a ninth cycle and are half as long; their sums are doubled at the end.
+A block of weights serves four output channels. Its header: their doubled biases, multipliers and addends, their right
+shifts (a byte each) and, where wanted, masks of the sign (see scaling.py); then their weights, two int16 a word, for
+each pair of taps the four channels in turn. One or two pixels run at a time: with two, SMLAD keeps the multiplier busy
+in every cycle and six loads in eight cycles feed it. Activations lie in lines of equal pitch, of which a pixel takes
+`pairs` words from each; the second pixel lies beside the first, or below it. Between two groups of pixels stand 55
+instructions or a little more; r0 and r1 stay where they are, at the pixel and at the weights, if at all possible.
 
-Scaling (TensorFlow Lite Micro's double rounding in five instructions): weights and bias are doubled, so that
-SMMLAR gives the rounding doubling high product, plus half of the last place and the zero point, which together are
-2 * zero point + 1 shifted left by one less than the right shift; adding the sign makes ties go away from zero; then
-shift, saturate (which shifts once more), store. A block in which a channel has no right shift, so that its ties go
-upwards, holds for each channel multiplier, addend, right shift and a mask of the sign instead.
+A pixel alone has `vector_function`: block after block, for weights that are read once and so come as int8. A word holds
+a pair of taps of two channels, one in the low bytes and the other in the high ones: as two int16 it is 256 * high +
+low. One SMLAD takes it as it is, one after SXTB16 takes the low bytes; the difference of the two sums is 256 times that
+of the high ones, which must stay below 2^23. Nine instructions for eight products, where widening both would take 11.
 """
 
 from __future__ import annotations
@@ -23,53 +23,45 @@ from stages.firmware.assembly.instructions import (
     Instruction,
     add,
     add_constant,
-    add_sign,
-    allocated,
-    and_sign,
-    count_down,
+    compare,
     function_text,
-    limited,
     limits_suffix,
     lines_of,
     load,
     load_byte,
-    load_many,
-    move,
     multiply,
-    saturate,
-    shift_left,
-    shift_right,
+    shift_right_constant,
     store,
     store_byte,
+    subtract,
     widen,
 )
-from stages.firmware.assembly.schedule import fitted, loop_cycles, scheduled
+from stages.firmware.assembly.scaling import signed_scaling
+from stages.firmware.assembly.schedule import fitted
 
 CHANNELS = 4  # of a block
-_SCALING_WORDS = 4  # with unshifted channels: multiplier, addend, right shift, -1 where that is not 0
 _MOST_UNROLLED_PAIRS = 80  # 4.5 KB of code; the instruction cache has 16 KB
 _LARGEST_OFFSET = 4095 - 8
+LARGEST_STORE_OFFSET = 4095
 ACCUMULATORS = ("r4", "r5", "r6", "r7", "r8", "r9", "r10", "r11")
-PIXELS, WEIGHTS = ("r2", "r3"), ("r12", "lr")  # of two pixels, and of two channels at a time
+_PIXELS, _WEIGHTS = ("r2", "r3"), ("r12", "lr")  # of two pixels, and of two channels at a time
+_Y, _END, _LINES, _PARTS, _X, _FRAME_BYTES = 0, 4, 8, 12, 16, 24
+_MULTIPLIERS, _ADDENDS, _SHIFTS, _MASKS = CHANNELS, 2 * CHANNELS, 3 * CHANNELS, 3 * CHANNELS + 1  # words of a header
 
 
 @dataclass(frozen=True)
-class Frame:
-    """Where the arguments lie on the stack, below the saved registers."""
+class Requantisation:
+    """What the code of the end of a sum depends on."""
 
-    x: int
-    block: int
-    y: int
-    outputs: int
-    zero: int
-    count: int
-    bytes_: int
-    group: int | None = None  # bytes from pixels to the next ones, where the code does not know them
-    weights: int | None = None  # where they do not follow the block's header
+    lowest: int = -128  # of the output, after a fused activation
+    highest: int = 127
+    is_signed: bool = True  # the lowest value lies below the zero point
+    is_masked: bool = False  # and a channel has no right shift, so that its ties go upwards
 
-
-_FRAME = Frame(x=0, block=4, y=8, outputs=12, zero=16, count=32 + 36, bytes_=32)  # count: above nine saved registers
-_LINES, _PARTS = 20, 24  # counters
+    @property
+    def name(self) -> str:
+        limits = limits_suffix((self.lowest, self.highest))
+        return f"{limits}{'' if self.is_signed else '_above'}{'_masked' if self.is_masked else ''}"
 
 
 @dataclass(frozen=True)
@@ -80,72 +72,88 @@ class DotShape:
     lines: int
     pairs: int  # of int16 in a line
     pitch_bytes: int  # from line to line
-    pixel_bytes: int  # from pixel to pixel
-    lowest: int = -128  # of the output, after a fused activation
-    highest: int = 127
-    some_unshifted: bool = False  # a channel with right shift 0, whose ties go upwards
-    weight_bytes: int = 2  # int16 pairs; 1: int8, four taps a word
-    looped: bool = False  # see assembly/dot_loop.py; all other sizes are then 0 here
+    far_bytes: int  # from the first pixel to the second
+    step_bytes: int  # to the next pixels
+    far_outputs: int  # likewise
+    step_outputs: int
+    stored: int = CHANNELS  # channels; fewer only where a layer has fewer
+    scaling: Requantisation = Requantisation()
 
     @property
     def name(self) -> str:
-        limits = limits_suffix((self.lowest, self.highest))
-        sizes = f"_{self.lines}_{self.pairs}_{self.pitch_bytes}_{self.pixel_bytes}"
-        kind = "dot_loop" if self.looped else "dot" if self.weight_bytes == 2 else "dot8"
-        shape = f"{kind}_{self.pixels}x{CHANNELS}{'' if self.looped else sizes}"
-        return f"{shape}{limits}{'_unshifted' if self.some_unshifted else ''}"
+        sizes = f"{self.lines}_{self.pairs}_{self.pitch_bytes}_{self.far_bytes}_{self.step_bytes}"
+        places = f"{self.far_outputs}_{self.step_outputs}"
+        return f"dot_{self.pixels}x{self.stored}_{sizes}_{places}{self.scaling.name}"
 
 
-def header_words(some_unshifted: bool) -> int:
+@dataclass(frozen=True)
+class VectorShape:
+    """What the code of `vector_function` depends on."""
+
+    pairs: int  # of taps, an even number
+    stored: int = CHANNELS
+    scaling: Requantisation = Requantisation()
+
+    @property
+    def name(self) -> str:
+        return f"vector_{self.stored}_{self.pairs}{self.scaling.name}"
+
+
+def header_words(is_masked: bool) -> int:
     """Of a block, before its weights."""
-    return CHANNELS * (1 + _SCALING_WORDS) if some_unshifted else 2 * CHANNELS + 1
+    return _MASKS + (CHANNELS if is_masked else 0)
 
 
 @cache
 def dot_function(shape: DotShape) -> str:
-    """void name(const int16_t *x, const int32_t *block, int8_t *y, const struct fast_dot *dot, int32_t count)"""
+    """void name(const int16_t *x, const int32_t *block, int8_t *y, const void *end)
+
+    Pixels from `x` on until one begins at `end`; outputs of one block.
+    """
     unroll_lines = shape.lines * shape.pairs <= _MOST_UNROLLED_PAIRS
-    parts = 1 if unroll_lines else -(-shape.pairs // _MOST_UNROLLED_PAIRS)
-    part_pairs = shape.pairs // parts // 2 * 2 if parts > 1 else shape.pairs
-    rest_pairs = shape.pairs - parts * part_pairs
-    body = [
-        f"    sub sp, #{_FRAME.bytes_}",
-        "    strd r0, r1, [sp]",
-        "    ldrd r3, r4, [r3]",  # outputs and 2 * zero point + 1
-        "    strd r2, r3, [sp, #8]",
-        f"    str r4, [sp, #{_FRAME.zero}]",
-        "    .p2align 3",
-        "1:",
-    ]
-    body += lines_of(scheduled(start_of_pixels(shape, _FRAME)))
+    header = -4 * header_words(shape.scaling.is_masked)
+    body = [f"    sub sp, #{_FRAME_BYTES}", "    strd r2, r3, [sp]", f"    add r1, #{-header}"]
+    biases = [load(ACCUMULATORS[c], "r1", header + 4 * c) for c in range(CHANNELS)]
+    body += [*lines_of(biases), "    .p2align 3", "1:"]
     if unroll_lines:
         taps = [(line * shape.pitch_bytes, shape.pairs) for line in range(shape.lines)]
-        body += lines_of(_products(shape, taps))
+        body += lines_of(_products(shape, taps, are_first=True))
     else:
-        body += _counter(_LINES, shape.lines) if shape.lines > 1 else []
-        body += ["2:"] if shape.lines > 1 else []
-        body += _counter(_PARTS, parts) if parts > 1 else []
-        body += ["3:"] if parts > 1 else []
-        body += lines_of(_products(shape, [(0, part_pairs)]))
-        body += lines_of(
-            [*add_constant("r0", "r0", 4 * part_pairs), *add_constant("r1", "r1", _block_bytes(shape, part_pairs))]
-        )
-        body += _repeat(_PARTS, "3b") if parts > 1 else []
-        if rest_pairs:
-            body += lines_of(_products(shape, [(0, rest_pairs)]))
-            body += lines_of(add_constant("r1", "r1", _block_bytes(shape, rest_pairs)))
-        if shape.lines > 1:
-            body += lines_of(add_constant("r0", "r0", shape.pitch_bytes - 4 * parts * part_pairs))
-            body += _repeat(_LINES, "2b")
-    body += lines_of(end_of_pixels(shape, _FRAME))
-    body += ["    bne.w 1b", f"    add sp, #{_FRAME.bytes_}", "    pop {r4-r11, pc}"]
-    title = f"{shape.pixels} pixel(s) x {CHANNELS} channels, {shape.lines} line(s) of {shape.pairs} pairs of taps"
+        body += _looped_products(shape)
+    body += lines_of(_end_of_pixels(shape))
+    body += ["    bne.w 1b", f"    add sp, #{_FRAME_BYTES}", "    pop {r4-r11, pc}"]
+    title = f"{shape.pixels} pixel(s) x {shape.stored} channels, {shape.lines} line(s) of {shape.pairs} pairs of taps"
     return function_text(title, shape.name, body)
 
 
-def _block_bytes(shape: DotShape, pairs: int) -> int:
-    """Of the weights for so many pairs of taps of a line; int8 weights take a word for each two pairs begun."""
-    return 4 * CHANNELS * (pairs if shape.weight_bytes == 2 else -(-pairs // 2))
+def _looped_products(shape: DotShape) -> list[str]:
+    """Too many for straight code: line by line, and a long line in parts. r0 and r1 end as they began."""
+    parts = -(-shape.pairs // _MOST_UNROLLED_PAIRS)
+    part_pairs = shape.pairs // parts // 2 * 2 if parts > 1 else shape.pairs
+    rest_pairs = shape.pairs - parts * part_pairs
+    body = [f"    mov {far}, {near}" for near, far in zip(ACCUMULATORS[:4], ACCUMULATORS[4:], strict=True)]
+    body = body if shape.pixels == 2 else []
+    body += _counter(_LINES, shape.lines) if shape.lines > 1 else []
+    body += ["2:"] if shape.lines > 1 else []
+    body += _counter(_PARTS, parts) if parts > 1 else []
+    body += ["3:"] if parts > 1 else []
+    body += lines_of(_products(shape, [(0, part_pairs)]))
+    body += lines_of([*add_constant("r0", "r0", 4 * part_pairs), *add_constant("r1", "r1", _block_bytes(part_pairs))])
+    body += _repeat(_PARTS, "3b") if parts > 1 else []
+    if rest_pairs:
+        body += lines_of(_products(shape, [(0, rest_pairs)]))
+        body += lines_of(add_constant("r1", "r1", _block_bytes(rest_pairs)))
+    if shape.lines > 1:
+        body += lines_of(add_constant("r0", "r0", shape.pitch_bytes - 4 * parts * part_pairs))
+        body += _repeat(_LINES, "2b")
+    moved = shape.lines * shape.pitch_bytes if shape.lines > 1 else 4 * parts * part_pairs
+    back = add_constant("r0", "r0", -moved), add_constant("r1", "r1", -_block_bytes(shape.lines * shape.pairs))
+    return body + lines_of([*back[0], *back[1]])
+
+
+def _block_bytes(pairs: int) -> int:
+    """Of the weights for so many pairs of taps."""
+    return 4 * CHANNELS * pairs
 
 
 def _counter(slot: int, count: int) -> list[str]:
@@ -156,27 +164,10 @@ def _repeat(slot: int, label: str) -> list[str]:
     return [f"    ldr r2, [sp, #{slot}]", "    subs r2, #1", f"    str r2, [sp, #{slot}]", f"    bne.w {label}"]
 
 
-def start_of_pixels(shape: DotShape, frame: Frame) -> list[Instruction]:
-    """The accumulators begin with the biases; r0 at the pixel, r1 at the weights."""
-    first = list(ACCUMULATORS[:CHANNELS])
-    code = [load("r1", "sp", frame.block), load_many("r1", first), load("r0", "sp", frame.x)]
-    behind_header = add_constant("r1", "r1", 4 * (header_words(shape.some_unshifted) - CHANNELS))
-    code += behind_header if frame.weights is None else [load("r1", "sp", frame.weights)]
-    if shape.pixels == 2:
-        code += [move(b, a) for a, b in zip(first, ACCUMULATORS[CHANNELS:], strict=True)]
-    return code
-
-
-def _products(shape: DotShape, taps: list[tuple[int, int]]) -> list[Instruction]:
+def _products(shape: DotShape, taps: list[tuple[int, int]], are_first: bool = False) -> list[Instruction]:
     """All products of the lines given by (offset, pairs); r0 and r1 are as before at the end."""
     words = [offset + 4 * pair for offset, pairs in taps for pair in range(pairs)]
-    if shape.weight_bytes == 1:
-        halves = []
-        for line, (offset, pairs) in enumerate(taps):
-            start = line * _block_bytes(shape, pairs)
-            halves += [(offset + 4 * p, start + 4 * CHANNELS * (p // 2), 8 * (p % 2)) for p in range(pairs)]
-        return (_two_pixels_int8 if shape.pixels == 2 else _one_pixel_int8)(halves, shape.pixel_bytes)
-    return (_two_pixels if shape.pixels == 2 else _one_pixel)(words, shape.pixel_bytes)
+    return _two_pixels(words, shape.far_bytes, are_first) if shape.pixels == 2 else _one_pixel(words)
 
 
 class _Base:
@@ -196,39 +187,31 @@ class _Base:
         return add_constant(self.register, self.register, -self.moved)
 
 
-def _two_pixels(words: list[int], pixel_bytes: int) -> list[Instruction]:
-    """Eight products in eight cycles; each load stands two cycles before its first use."""
+def _two_pixels(words: list[int], far_bytes: int, are_first: bool) -> list[Instruction]:
+    """Eight products in eight cycles; each load stands two cycles before its first use.
+
+    The far pixel's come first: in the `are_first` ones its sums begin with the biases in the near pixel's.
+    """
     x, w = _Base("r0"), _Base("r1")
-    (a, b), (u, v) = PIXELS, WEIGHTS
+    (a, b), (u, v) = _PIXELS, _WEIGHTS
     near, far = ACCUMULATORS[:CHANNELS], ACCUMULATORS[CHANNELS:]
-    code = [*x.load(a, words[0]), *w.load(u, 0), *x.load(b, words[0] + pixel_bytes)]
-
-    def product(pixel: str, weight: str, accumulator: str) -> None:
-        code.append(multiply("smlad", accumulator, pixel, weight, accumulator))
-
+    code = [*x.load(b, words[0] + far_bytes), *w.load(u, 0), *x.load(a, words[0])]
     for index in range(len(words)):
         at, following = 16 * index, words[index + 1 : index + 2]
-        product(a, u, near[0])
-        code += w.load(v, at + 4)
-        product(b, u, far[0])
-        code += w.load(u, at + 8)
-        product(a, v, near[1])
-        product(b, v, far[1])
-        code += w.load(v, at + 12)
-        product(a, u, near[2])
-        product(a, v, near[3])
+        begun = near if are_first and index == 0 else far
+        first = [multiply("smlad", far[c], b, w_c, begun[c]) for c, w_c in enumerate((u, v, u, v))]
+        second = [multiply("smlad", near[c], a, w_c, near[c]) for c, w_c in enumerate((u, v, u, v))]
+        code += [first[0], *w.load(v, at + 4), second[0], *w.load(u, at + 8), first[1], second[1]]
+        code += [*w.load(v, at + 12), first[2], first[3]]
+        for offset in following:
+            code += x.load(b, offset + far_bytes)
+        code += [second[2], *(w.load(u, at + 16) if following else ()), second[3]]
         for offset in following:
             code += x.load(a, offset)
-        product(b, u, far[2])
-        if following:
-            code += w.load(u, at + 16)
-        product(b, v, far[3])
-        for offset in following:
-            code += x.load(b, offset + pixel_bytes)
     return [*code, *x.back(), *w.back()]
 
 
-def _one_pixel(words: list[int], _pixel_bytes: int) -> list[Instruction]:
+def _one_pixel(words: list[int]) -> list[Instruction]:
     """Four products and five loads in five cycles; loads run four to five products ahead."""
     x, w = _Base("r0"), _Base("r1")
     values = ("r2", "r3")
@@ -262,122 +245,114 @@ def _one_pixel(words: list[int], _pixel_bytes: int) -> list[Instruction]:
     return [*code, *x.back(), *w.back()]
 
 
-def _two_pixels_int8(halves: list[tuple[int, int, int]], pixel_bytes: int) -> list[Instruction]:
-    """Eight products in nine cycles: a word of weights is loaded for each pair of taps it holds, and widened.
-
-    `halves`: where the pixel's pair and the first channel's weights lie, and by how many bits to rotate these.
-    """
-    x, w = _Base("r0"), _Base("r1")
-    (a, b), (f, g) = PIXELS, WEIGHTS
-    code = [*x.load(a, halves[0][0]), *w.load(f, halves[0][1]), *x.load(b, halves[0][0] + pixel_bytes)]
-    for index, (_, at, turn) in enumerate(halves):
-        weights = [[*w.load(register, at + 4 * n)] for n, register in enumerate((g, f, g), start=1)]
-        following: list[list[Instruction]] = [[], [], []]
-        for offset, start, _ in halves[index + 1 : index + 2]:
-            following = [[*x.load(a, offset)], [*w.load(g, start)], [*x.load(b, offset + pixel_bytes)]]
-        code += eight_products((f, g), turn, weights, following)
-        f, g = g, f
-    return [*code, *x.back(), *w.back()]
-
-
-def eight_products(
-    registers: tuple[str, str], turn: int, weights: list[list[Instruction]], following: list[list[Instruction]]
-) -> list[Instruction]:
-    """A pair of taps of two pixels and four channels; the first channel's weights are in the first of `registers`.
-
-    `weights` loads those of the other channels; `following` what the next pair begins with: the first pixel, weights
-    into the second of `registers`, the second pixel.
-    """
-    (a, b), (f, g) = PIXELS, registers
-    near, far = ACCUMULATORS[:CHANNELS], ACCUMULATORS[CHANNELS:]
-
-    def product(pixel: str, weight: str, accumulator: str) -> Instruction:
-        return multiply("smlad", accumulator, pixel, weight, accumulator)
-
-    code = [widen(f, f, turn), *weights[0], widen(g, g, turn), product(a, f, near[0]), product(b, f, far[0])]
-    code += [*weights[1], widen(f, f, turn), product(a, g, near[1]), product(b, g, far[1])]
-    code += [*weights[2], widen(g, g, turn), product(a, f, near[2]), product(a, g, near[3])]
-    return [*code, *following[0], product(b, g, far[3]), *following[1], product(b, f, far[2]), *following[2]]
-
-
-def _one_pixel_int8(halves: list[tuple[int, int, int]], _pixel_bytes: int) -> list[Instruction]:
-    """Four products in four cycles and their loads in two more: widening stands one product ahead and pairs with it."""
-    x, w = _Base("r0"), _Base("r1")
-    values, raw, wide = ("r2", "r3"), ACCUMULATORS[CHANNELS:], ("r12", "lr")
-    code: list[Instruction] = []
-    for index, (offset, _, _) in enumerate(halves[:2]):
-        code += x.load(values[index], offset)
-    for channel in range(CHANNELS):
-        code += w.load(raw[channel], halves[0][1] + 4 * channel)
-    waiting: list[Instruction] = []  # the last product, and what may be loaded only behind it
-    for index, (_, _, turn) in enumerate(halves):
-        value = values[index % 2]
-        for channel, accumulator in enumerate(ACCUMULATORS[:CHANNELS]):
-            code += [widen(wide[channel % 2], raw[channel], turn), *waiting]
-            waiting = [multiply("smlad", accumulator, value, wide[channel % 2], accumulator)]
-            for _, start, next_turn in halves[index + 1 : index + 2]:
-                if next_turn == 0 and channel % 2 == 1:  # two loads from different banks go together
-                    code += w.load(raw[channel - 1], start + 4 * channel - 4)
-                    code += w.load(raw[channel], start + 4 * channel)
-        for offset, _, _ in halves[index + 2 : index + 3]:
-            waiting += x.load(value, offset)
-    return [*code, *waiting, *x.back(), *w.back()]
-
-
-def scaled_and_limited(
-    into: str, total: str, scaling: tuple[str, str, str, str], limits: tuple[int, int]
-) -> list[Instruction]:
-    """int8 from a doubled sum, which is lost; `scaling` are registers: multiplier, addend, shift, mask or ''.
-
-    Without a mask the shift is one less than the right shift.
-    """
-    multiplier, addend, shift, mask = scaling
-    code = [multiply("smmlar", into, total, multiplier, addend)]
-    code += [and_sign(total, mask, total), add(into, into, total)] if mask else [add_sign(into, into, total)]
-    code += [shift_right(into, into, shift), saturate(into, into, 0 if mask else 1)]
-    return code + limited(into, limits)
-
-
-def _scaling(shape: DotShape, channel: int) -> tuple[list[Instruction], tuple[str, str, str, str]]:
-    """Loads of one channel's scaling, and the registers that hold it."""
-    names = (f"m{channel}", f"add{channel}", f"shift{channel}", f"mask{channel}" if shape.some_unshifted else "")
-    if shape.some_unshifted:
-        at = 4 * (CHANNELS + _SCALING_WORDS * channel)
-        return [load(name, "block", at + 4 * word) for word, name in enumerate(names)], names
-    code = [load(names[0], "block", 4 * (CHANNELS + channel)), load_byte(names[2], "block", 8 * CHANNELS + channel)]
-    return [*code, shift_left(names[1], "zero", names[2])], names
-
-
-def end_of_pixels(shape: DotShape, frame: Frame) -> list[Instruction]:
-    """Scale and store the outputs, go on to the next pixels; the flags say whether there are any."""
-    pixels = range(shape.pixels)
-    sums = {f"sum{p}{c}": ACCUMULATORS[4 * p + c] for p in pixels for c in range(CHANNELS)}
-    code = [load("block", "sp", frame.block)]
-    code += [] if shape.some_unshifted else [load("zero", "sp", frame.zero)]
+def _end_of_pixels(shape: DotShape) -> list[Instruction]:
+    """Scale and store the outputs, go on to the next pixels with the biases; the flags say whether there are any."""
+    header = -4 * header_words(shape.scaling.is_masked)
+    sums = [[ACCUMULATORS[CHANNELS * p + c] for p in range(shape.pixels)] for c in range(CHANNELS)]
+    code = [load("y", "sp", _Y)]
     for c in range(CHANNELS):
-        loads, scaling = _scaling(shape, c)
-        code += loads
-        for p in pixels:
-            code += [add(f"sum{p}{c}", f"sum{p}{c}", f"sum{p}{c}")] if shape.weight_bytes == 1 else []
-            code += scaled_and_limited(f"t{p}{c}", f"sum{p}{c}", scaling, (shape.lowest, shape.highest))
-        if c == 0:
-            code.append(load("y", "sp", frame.y))
-            code += [load("step", "sp", frame.outputs), add("y1", "y", "step")] if shape.pixels == 2 else []
-        code += [store_byte(f"t{p}{c}", "y" if p == 0 else "y1", c) for p in pixels]
-    code += [load("outputs", "sp", frame.outputs), add("next", "y1" if shape.pixels == 2 else "y", "outputs")]
-    code += [store("next", "sp", frame.y)]
-    code += [load("x", "sp", frame.x), *_next_pixels(shape, frame), store("x", "sp", frame.x)]
-    code += [load("count", "sp", frame.count), count_down("count")]
-    code += [store("count", "sp", frame.count)]
-    free = ["r0", "r1", "r2", "r3", "r12", "lr"] + ([] if shape.pixels == 2 else list(ACCUMULATORS[CHANNELS:]))
-    start = scheduled(start_of_pixels(shape, frame))
-    fit = fitted(code, free, sums, start)
+        if c < shape.stored:
+            places = [shape.far_outputs * p + c for p in range(shape.pixels)]
+            code += _scaled_and_stored(shape.scaling, c, sums[c], places, header)
+        code += [load(sums[c][0], "r1", header + 4 * c)]
+    code += [*add_constant("y", "y", shape.step_outputs), store("y", "sp", _Y)]
+    free = ["r2", "r3", "r12", "lr"] + ([] if shape.pixels == 2 else list(ACCUMULATORS[CHANNELS:]))
+    behind = _products(shape, [(0, 2)])[:24]
+    stays = [*add_constant("r0", "r0", shape.step_bytes), load("end", "sp", _END), compare("r0", "end")]
+    fit = fitted([*code, *stays], free, {}, behind)
+    if fit is not None:
+        return list(fit.code)
+    leaves = [*add_constant("x", "x", shape.step_bytes), store("x", "sp", _X), *code]
+    fit = fitted(leaves, free, {"x": "r0"}, behind)
+    assert fit is not None, f"{shape}: too few registers"
+    return [*fit.code, load("r0", "sp", _X), load("r2", "sp", _END), compare("r0", "r2")]
+
+
+def _scaled_and_stored(
+    scaling: Requantisation, channel: int, sums: list[str], places: list[int], header: int
+) -> list[Instruction]:
+    """One channel of each pixel; the header's words lie at `header` from r1."""
+    names = (f"m{channel}", f"add{channel}", f"shift{channel}", f"mask{channel}" if scaling.is_masked else "")
+    code = [load(names[0], "r1", header + 4 * (_MULTIPLIERS + channel))]
+    code += [load(names[1], "r1", header + 4 * (_ADDENDS + channel))]
+    code += [load(names[3], "r1", header + 4 * (_MASKS + channel))] if scaling.is_masked else []
+    code += [load_byte(names[2], "r1", header + 4 * _SHIFTS + channel)]
+    for pixel, (total, place) in enumerate(zip(sums, places, strict=True)):
+        between = f"t{channel}_{pixel}" if scaling.is_signed else ""
+        code += signed_scaling(total, between, names, (scaling.lowest, scaling.highest))
+        code += [store_byte(total, "y", place)]
+    return code
+
+
+@cache
+def vector_function(shape: VectorShape) -> str:
+    """void name(const int16_t *x, const int32_t *block, int8_t *y, const void *end)
+
+    Outputs of the blocks from `block` to `end` for one pixel.
+    """
+    words = header_words(shape.scaling.is_masked)
+    parts = -(-shape.pairs // _MOST_UNROLLED_PAIRS)
+    part_pairs = shape.pairs // parts // 2 * 2
+    rest_pairs = shape.pairs - parts * part_pairs
+    body = [
+        f"    sub sp, #{_FRAME_BYTES}",
+        "    strd r2, r3, [sp]",
+        f"    add r1, #{4 * words}",
+        "    .p2align 3",
+        "1:",
+    ]
+    body += lines_of(load(ACCUMULATORS[c], "r1", 4 * (c - words)) for c in range(CHANNELS))
+    if parts > 1:
+        body += [*_counter(_PARTS, parts), "3:", *lines_of(_both_halves(part_pairs))]
+        body += lines_of([*add_constant("r0", "r0", 4 * part_pairs), *add_constant("r1", "r1", 8 * part_pairs)])
+        body += _repeat(_PARTS, "3b")
+        body += lines_of(_both_halves(rest_pairs)) if rest_pairs else []
+        body += lines_of(add_constant("r0", "r0", -4 * parts * part_pairs))
+        body += lines_of(add_constant("r1", "r1", -8 * parts * part_pairs))
+    else:
+        body += lines_of(_both_halves(shape.pairs))
+    body += lines_of(_end_of_block(shape))
+    body += ["    bne.w 1b", f"    add sp, #{_FRAME_BYTES}", "    pop {r4-r11, pc}"]
+    title = f"a pixel of {shape.pairs} pairs of taps x {shape.stored} channels, block after block"
+    return function_text(title, shape.name, body)
+
+
+def _both_halves(pairs: int) -> list[Instruction]:
+    """Two pairs of taps of four channels in nine cycles; what the next two need is loaded on the way."""
+    raw, (low, other), (x, z) = ACCUMULATORS[CHANNELS:], ("r12", "lr"), ("r2", "r3")
+    first, first_low, second, second_low = ACCUMULATORS[:CHANNELS]
+
+    def product(total: str, value: str, weights: str) -> Instruction:
+        return multiply("smlad", total, value, weights, total)
+
+    code = [load(x, "r0"), load(z, "r0", 4), *(load(raw[n], "r1", 4 * n) for n in range(CHANNELS))]
+    for pair in range(0, pairs, 2):
+        at = pair + 2
+        goes_on = at < pairs
+        following = [load(raw[n], "r1", 8 * at + 4 * n) for n in range(CHANNELS)] if goes_on else []
+        values = [load(x, "r0", 4 * at), load(z, "r0", 4 * at + 4)] if goes_on else []
+        code += [widen(low, raw[0], 0), product(first, x, raw[0]), widen(other, raw[1], 0), product(second, x, raw[1])]
+        code += [product(first_low, x, low), *following[:1], product(second_low, x, other), *values[:1]]
+        code += [widen(low, raw[2], 0), product(first, z, raw[2]), widen(other, raw[3], 0), product(second, z, raw[3])]
+        code += [product(first_low, z, low), *following[3:], product(second_low, z, other), *values[1:]]
+        code += following[1:3]
+    return code
+
+
+def _end_of_block(shape: VectorShape) -> list[Instruction]:
+    words = header_words(shape.scaling.is_masked)
+    sums = ACCUMULATORS[:CHANNELS]
+    code = [load("y", "sp", _Y)]
+    for c in (1, 0, 3, 2):  # the high half needs the low one, which is then doubled
+        both, low = sums[c // 2 * 2], sums[c // 2 * 2 + 1]
+        if c % 2:
+            code += [subtract(both, both, low), shift_right_constant(both, both, 7)]
+        else:
+            code += [add(low, low, low)]
+        if c < shape.stored:
+            code += _scaled_and_stored(shape.scaling, c, [both if c % 2 else low], [c], -4 * words)
+    code += [*add_constant("y", "y", CHANNELS), store("y", "sp", _Y)]
+    code += [*add_constant("r1", "r1", 8 * shape.pairs), load("end", "sp", _END), compare("r1", "end")]
+    fit = fitted(code, ["r2", "r3", "r12", "lr", *ACCUMULATORS[CHANNELS:]], {}, ())
     assert fit is not None
-    greedy = scheduled(allocated(code, free, sums))
-    return list(fit.code) if fit.cycles <= loop_cycles([*greedy, *start]) else greedy
-
-
-def _next_pixels(shape: DotShape, frame: Frame) -> list[Instruction]:
-    if frame.group is not None:
-        return [load("group", "sp", frame.group), add("x", "x", "group")]
-    return add_constant("x", "x", shape.pixels * shape.pixel_bytes)
+    return [*fit.code, *add_constant("r1", "r1", 4 * words)]

@@ -106,6 +106,10 @@ def add(into: str, x: str, y: str) -> Instruction:
     return Instruction("add {0}, {1}, {2}", (into, x, y), "alu", (0,), (1, 2))
 
 
+def subtract(into: str, x: str, y: str) -> Instruction:
+    return Instruction("sub {0}, {1}, {2}", (into, x, y), "alu", (0,), (1, 2))
+
+
 def add_constant(into: str, x: str, constant: int) -> list[Instruction]:
     """Any constant below 2^16 in magnitude: ADDW takes twelve bits."""
     steps = []
@@ -144,6 +148,10 @@ def and_sign(into: str, x: str, of: str) -> Instruction:
 
 def shift_right(into: str, x: str, by: str) -> Instruction:
     return Instruction("asr {0}, {1}, {2}", (into, x, by), "alu", (0,), (1, 2))
+
+
+def shift_right_constant(into: str, x: str, bits: int) -> Instruction:
+    return Instruction(f"asr {{0}}, {{1}}, #{bits}", (into, x), "alu", (0,), (1,))
 
 
 def shift_left(into: str, x: str, by: str) -> Instruction:

@@ -23,8 +23,8 @@ def run_of(pixels: int, taps: int) -> int:
     return min(pixels, max(2, _BUFFER_BYTES // (2 * taps) // 2 * 2))
 
 
-def line_buffer(graph: Graph, op: Op) -> LineBuffer:
-    """Of a convolution."""
+def line_buffer(graph: Graph, op: Op, at_once: int = 1) -> LineBuffer:
+    """Of a convolution that makes so many rows at once."""
     assert isinstance(op.options, ConvOptions)
     _, weights, result = weighted_operands(graph, op)
     _, height, width, channels = weights.shape
@@ -34,4 +34,5 @@ def line_buffer(graph: Graph, op: Op) -> LineBuffer:
     line_elements = (columns - 1) * horizontal * channels + taps
     line_elements += line_elements % 2
     padded_lines = (rows - 1) * vertical + height
-    return LineBuffer(max(height, min(padded_lines, _BUFFER_BYTES // (2 * line_elements))), line_elements)
+    least = min(padded_lines, height + (at_once - 1) * vertical)
+    return LineBuffer(max(least, min(padded_lines, _BUFFER_BYTES // (2 * line_elements))), line_elements)

@@ -1,7 +1,7 @@
 """Layers that the fast kernels can run, as calls of them: weights as int16 pairs, scaling folded, assembly chosen.
 
 A layer for which the fast arithmetic would not be exact, or whose shape it does not know, is left to the portable
-kernels: sums that might leave 31 bits, weights that outgrow int16 when scaled, fewer than four outputs, dilation.
+kernels: sums that might leave 31 bits, weights that outgrow int16 when scaled, dilation.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Collection
 
 import numpy as np
 
-from stages.firmware.assembly.dot import CHANNELS
+from stages.firmware.assembly.dot import CHANNELS, LARGEST_STORE_OFFSET
 from stages.firmware.fast.add import add_call
 from stages.firmware.fast.buffers import line_buffer, run_of
 from stages.firmware.fast.depthwise import depthwise_call
@@ -55,13 +55,15 @@ def _matrix(graph: Graph, op: Op, name: str, weights: np.ndarray, counts: Collec
     outputs, depth = weights.shape
     pixels = max(counts)
     scaling = exact_scaling(graph, op, axis=0)
-    if scaling is None or outputs < CHANNELS:
+    if scaling is None:
         return None
     pixel_elements = depth + depth % 2
     run = run_of(pixels, pixel_elements)
     runs = {min(run, count) for count in counts} | {count % run for count in counts} - {0}
     place = Place(frozenset(runs), 0, 2 * pixel_elements)
     dot = Dot(graph, op, name, scaling, weights.reshape(outputs, 1, depth), place)
+    if dot.is_vector:
+        return _dot_call(op, "fast_vector", dot, {"depth": depth}, dot.pixel_elements)
     return _dot_call(op, "fast_matrix", dot, {"depth": depth, "pixels": pixels, "run": run}, run * pixel_elements)
 
 
@@ -76,15 +78,22 @@ def _convolution(graph: Graph, op: Op, name: str, rows: Collection[int] | None) 
         counts = {count * row for count in rows or result.shape[1:2]}
         return _matrix(graph, op, name, weights.data.reshape(outputs, channels), counts)
     scaling = exact_scaling(graph, op, axis=0)
-    if scaling is None or outputs < CHANNELS or options.dilation != (1, 1):
+    if scaling is None or options.dilation != (1, 1):
         return None
-    buffer = line_buffer(graph, op)
-    place = Place(frozenset({row}), 2 * buffer.line_elements, 2 * options.stride[1] * channels)
-    dot = Dot(graph, op, name, scaling, weights.data.reshape(outputs, height, width * channels), place)
+    heights = frozenset(rows or result.shape[1:2])
+    # An odd pixel at the end of each row would run alone: then two rows run together, pixel by pixel.
+    in_pairs = row % 2 == 1 and max(heights) > 1 and row * outputs + CHANNELS <= LARGEST_STORE_OFFSET
+    buffer = line_buffer(graph, op, at_once=2 if in_pairs else 1)
+    line_bytes, pixel_bytes = 2 * buffer.line_elements, 2 * options.stride[1] * channels
+    beside = Place(frozenset({row}), line_bytes, pixel_bytes)
+    below = Place(heights, line_bytes, pixel_bytes, options.stride[0] * line_bytes, row)
+    shaped = weights.data.reshape(outputs, height, width * channels)
+    dot = Dot(graph, op, name, scaling, shaped, below if in_pairs else beside)
     params = {
         "window": window_members(graph, op),
         "line_elements": buffer.line_elements,
         "lines": buffer.lines,
+        "rows": 2 if in_pairs else 1,
         "input_zero_point": zero_point_of(source),
     }
     return _dot_call(op, "fast_conv_2d", dot, params, buffer.lines * buffer.line_elements)

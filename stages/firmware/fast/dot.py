@@ -7,15 +7,23 @@ from typing import Literal
 
 import numpy as np
 
-from stages.firmware.assembly.dot import CHANNELS, DotShape, dot_function, header_words
+from stages.firmware.assembly.dot import (
+    CHANNELS,
+    LARGEST_STORE_OFFSET,
+    DotShape,
+    VectorShape,
+    dot_function,
+    header_words,
+    vector_function,
+)
 from stages.firmware.assembly.elementwise import WIDEN_NAME, widen_function
-from stages.firmware.fast.scaling import Scaling
+from stages.firmware.fast.scaling import Scaling, requantisation
 from stages.firmware.kernels.c_text import c_array
 from stages.firmware.kernels.parameters import weighted_operands, weights_title
-from stages.graph.arithmetic.int8_pointwise import activation_range
-from stages.graph.graph import ActivationOptions, ConvOptions, Graph, Op
+from stages.graph.graph import Graph, Op
 
 Weights = Literal["fast", "small"]  # int16, ready for the multiplier, or int8, widened on the way there
+_MOST_OF_A_HIGH_SUM = 2**23  # 256 times as much has to fit a register
 
 
 @dataclass(frozen=True)
@@ -25,6 +33,8 @@ class Place:
     pixels: frozenset[int]  # of a run: all of them meet a block of weights before the next block; runs may differ
     line_bytes: int  # from line to line
     pixel_bytes: int  # from pixel to pixel
+    row_bytes: int = 0  # from a row's pixels to those of the row below, where two rows run together
+    width: int = 0  # of a row, then
 
 
 class Dot:
@@ -32,37 +42,62 @@ class Dot:
 
     def __init__(self, graph: Graph, op: Op, name: str, scaling: Scaling, weights: np.ndarray, place: Place) -> None:
         """`weights`: outputs x lines x taps."""
-        assert isinstance(op.options, ConvOptions | ActivationOptions)
-        _, original, result = weighted_operands(graph, op)
-        self.ends = (*activation_range(result, op.options.activation), scaling.some_unshifted)
+        _, original, _ = weighted_operands(graph, op)
+        self.scaling = requantisation(graph, op, scaling)
         self.outputs, self.lines, self.taps = weights.shape
         self.title, self.name, self.place = weights_title(original), name, place
-        self.weight_bytes = stored_weight_bytes(graph, op, scaling)
-        counts = place.pixels
-        ones = {1} if any(count % 2 for count in counts) else set()
-        self.shapes = {pixels: self._shape(pixels) for pixels in (*ones, *({2} if max(counts) > 1 else ()))}
         # Channels in fours may stay in the order in which they are widened fastest; the weights take it on.
         self.is_apart = original.shape[-1] % 4 == 0
         if self.is_apart:
             weights = weights.reshape(*weights.shape[:2], -1, 4)[..., [0, 2, 1, 3]].reshape(weights.shape)
-        self.blocks = packed_blocks(scaling, weights, self.weight_bytes)
-        self._zero = scaling.zero
+        self.stored = min(self.outputs, CHANNELS)
+        halves = _halves(scaling, weights) if place.pixels == {1} and self.lines == 1 else None
+        self.is_vector = halves is not None
+        self.functions = {pixels: shape.name for pixels, shape in self._shapes().items()}
+        self.blocks = (
+            packed_blocks(scaling, self.scaling.is_masked, scaling.bias, _int16_words(weights * _columns(scaling)))
+            if halves is None
+            else packed_blocks(scaling, self.scaling.is_masked, *halves)
+        )
 
-    def _shape(self, pixels: int) -> DotShape:
-        pitch = self.place.line_bytes if self.lines > 1 else 0
+    def _shapes(self) -> dict[int, DotShape | VectorShape]:
+        """By the number of pixels at a time."""
         pairs = (self.taps + 1) // 2
-        return DotShape(pixels, self.lines, pairs, pitch, self.place.pixel_bytes, *self.ends, self.weight_bytes)
+        if self.is_vector:
+            return {1: VectorShape(pairs + pairs % 2, self.stored, self.scaling)}
+        place, outputs = self.place, self.outputs
+        pitch = place.line_bytes if self.lines > 1 else 0
+        far = (place.row_bytes, place.width * outputs) if place.row_bytes else (place.pixel_bytes, outputs)
+        step = 1 if place.row_bytes else 2
+
+        def shape(pixels: int, *steps: int) -> DotShape:
+            return DotShape(pixels, self.lines, pairs, pitch, *steps, self.stored, self.scaling)
+
+        alone = shape(1, 0, place.pixel_bytes, 0, outputs)
+        if max(place.pixels) == 1 or far[1] + CHANNELS > LARGEST_STORE_OFFSET:
+            return {1: alone}
+        two = shape(2, far[0], step * place.pixel_bytes, far[1], step * outputs)
+        return {1: alone, 2: two} if any(count % 2 for count in place.pixels) else {2: two}
+
+    @property
+    def element_bytes(self) -> int:
+        """Of a weight."""
+        return 1 if self.is_vector else 2
+
+    @property
+    def pixel_elements(self) -> int:
+        """Of the widened activations, from pixel to pixel."""
+        return -(-self.taps // 4) * 4 if self.is_vector else self.place.pixel_bytes // 2
 
     def members(self) -> dict[str, object]:
         return {
-            "outputs": self.outputs,
-            "zero": self._zero,
-            "two_pixels": self.shapes[2].name if 2 in self.shapes else "0",
-            "one_pixel": self.shapes[1].name if 1 in self.shapes else "0",
+            "two_pixels": self.functions.get(2, "0"),
+            "one_pixel": self.functions.get(1, "0"),
             "blocks": f"{self.name}_blocks",
-            "block_words": self.blocks.shape[1],
             "widen": WIDEN_NAME if self.is_apart else "0",
-            "pixel_elements": self.place.pixel_bytes // 2,
+            "outputs": self.outputs,
+            "block_words": self.blocks.shape[1],
+            "pixel_elements": self.pixel_elements,
         }
 
     @property
@@ -71,42 +106,53 @@ class Dot:
 
     def declarations(self) -> str:
         functions = f"fast_widen_function {WIDEN_NAME};\n" if self.is_apart else ""
-        functions += "".join(f"fast_dot_function {shape.name};\n" for shape in self.shapes.values())
-        title = f"{self.title}, int{8 * self.weight_bytes} in blocks of {CHANNELS} outputs"
+        functions += "".join(f"fast_dot_function {name};\n" for name in self.functions.values())
+        title = f"{self.title}, int{8 * self.element_bytes} in blocks of {CHANNELS} outputs"
         return functions + c_array("int32_t", f"{self.name}_blocks", self.blocks, title)
 
     def assembly(self) -> tuple[tuple[str, str], ...]:
         widening = ((WIDEN_NAME, widen_function()),) if self.is_apart else ()
-        return (*widening, *((shape.name, dot_function(shape)) for shape in self.shapes.values()))
+        return (*widening, *((shape.name, _text(shape)) for shape in self._shapes().values()))
 
 
-def stored_weight_bytes(graph: Graph, op: Op, scaling: Scaling) -> int:
-    """1 where the weight's way from flash is all that counts, as it meets one pixel only; scaling up needs 2."""
-    _, weights, result = weighted_operands(graph, op)
-    return 1 if result.elements == weights.shape[0] and (scaling.factor == 2).all() else 2
+def _text(shape: DotShape | VectorShape) -> str:
+    return vector_function(shape) if isinstance(shape, VectorShape) else dot_function(shape)
 
 
-def packed_blocks(scaling: Scaling, weights: np.ndarray, weight_bytes: int) -> np.ndarray:
-    """int32, for each four outputs their header and their weights (outputs x lines x taps); see assembly/dot.py."""
-    outputs = len(weights)
-    doubling = 2 // weight_bytes  # int8 weights are not doubled, their sums are
-    words = (
-        _int16_words(weights * (scaling.factor[:, np.newaxis, np.newaxis])) if doubling == 1 else _int8_words(weights)
-    )
-    bias = (scaling.bias // doubling).astype(np.int32)
+def packed_blocks(scaling: Scaling, is_masked: bool, bias: np.ndarray, words: np.ndarray) -> np.ndarray:
+    """int32, for each four outputs their header and their weights (outputs x words); see assembly/dot.py.
+
+    Both are given for each four outputs that make a block, or for each output.
+    """
+    outputs = len(scaling.multiplier)
+    fields = [scaling.multiplier, scaling.addend, scaling.right]
+    fields += [scaling.mask] if is_masked else []
+    missing = max(0, CHANNELS - outputs)
+    fields = [np.pad(field, (0, missing)) for field in fields]
     blocks = []
-    for start in range(0, outputs, CHANNELS):
-        first = min(start, outputs - CHANNELS)
+    for number, first in enumerate(block_starts(outputs)):
         own = slice(first, first + CHANNELS)
-        blocks.append(np.concatenate([bias[own], *_scaling_words(scaling, own), words[own].T.reshape(-1)]))
-    assert blocks[0].size == header_words(scaling.some_unshifted) + CHANNELS * words.shape[1]
+        given = slice(CHANNELS * number, CHANNELS * (number + 1)) if len(bias) != outputs else own
+        multiplier, addend, right, *mask = (field[own] for field in fields)
+        header = [_padded(bias[given]).astype(np.int32), multiplier, addend, right.astype(np.uint8).view("<i4"), *mask]
+        taps = _padded(words[given]).T.reshape(-1)
+        blocks.append(np.concatenate([part.astype(np.int64).astype(np.int32) for part in (*header, taps)]))
+    assert blocks[0].size == header_words(is_masked) + taps.size
     return np.stack(blocks)
 
 
-def _scaling_words(scaling: Scaling, own: slice) -> list[np.ndarray]:
-    if scaling.some_unshifted:
-        return [scaling.words[own].astype(np.int32).reshape(-1)]
-    return [scaling.multiplier[own].astype(np.int32), (scaling.right[own] - 1).astype(np.uint8).view("<i4")]
+def block_starts(outputs: int) -> list[int]:
+    """The first output of each block; the last may begin inside the one before."""
+    return [max(0, min(start, outputs - CHANNELS)) for start in range(0, outputs, CHANNELS)]
+
+
+def _padded(values: np.ndarray) -> np.ndarray:
+    """As many as a block has."""
+    return np.pad(values, ((0, CHANNELS - len(values)), *((0, 0),) * (values.ndim - 1)))
+
+
+def _columns(scaling: Scaling) -> np.ndarray:
+    return scaling.factor[:, np.newaxis, np.newaxis]
 
 
 def _int16_words(weights: np.ndarray) -> np.ndarray:
@@ -115,8 +161,24 @@ def _int16_words(weights: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(padded.reshape(len(weights), -1)).view("<i4")
 
 
-def _int8_words(weights: np.ndarray) -> np.ndarray:
-    """Four taps a word, for each output; bytes 0 and 2, which are widened together, hold neighbours."""
-    outputs, lines, taps = weights.shape
-    padded = np.pad(weights, ((0, 0), (0, 0), (0, -taps % 4))).reshape(outputs, -1, 4)
-    return np.ascontiguousarray(padded[..., [0, 2, 1, 3]].astype("<i1")).view("<i4")[..., 0]
+def _halves(scaling: Scaling, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    """Biases and words for `vector_function`: of each block four biases, and two words for a pair of taps.
+
+    None where the sums of the high halves might not fit, or a pair of weights does not fit an int16.
+    """
+    outputs, _, taps = weights.shape
+    bias = scaling.bias // 2
+    wide = np.pad(weights.reshape(outputs, taps), ((0, 0), (0, -taps % 4))).astype(np.int64)
+    sizes = np.abs(bias) + 128 * np.abs(wide).sum(axis=1)
+    if (scaling.factor != 2).any() or sizes.max() >= _MOST_OF_A_HIGH_SUM:
+        return None
+    biases, words = [], []
+    for first in block_starts(outputs):
+        own, sums = _padded(wide[first : first + CHANNELS]), _padded(bias[first : first + CHANNELS])
+        both = 256 * own[1::2] + own[::2]
+        if both.min() < -(2**15) or both.max() >= 2**15:
+            return None
+        biases += [sums[0] + 256 * sums[1], sums[0], sums[2] + 256 * sums[3], sums[2]]
+        pairs = np.ascontiguousarray(both.astype("<i2")).view("<i4").T  # pairs of taps x two channels each
+        words.append(pairs.reshape(-1, CHANNELS).T)  # a round takes two pairs
+    return np.array(biases), np.concatenate(words)

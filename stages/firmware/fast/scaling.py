@@ -2,7 +2,7 @@
 
 TensorFlow Lite Micro rounds twice: the doubling high product with the multiplier, then the shift to the right. With
 weights and bias doubled beforehand (and shifted left, where the multiplier wants that), SMMLAR does the first, with
-half of the last place and the zero point added at no cost; see assembly/dot.py.
+half of the last place and the zero point added at no cost; see assembly/scaling.py.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from stages.firmware.assembly.dot import Requantisation
 from stages.firmware.kernels.parameters import channel_multipliers, folded_bias, weighted_operands
-from stages.graph.arithmetic.int8_pointwise import zero_point_of
-from stages.graph.graph import Graph, Op
+from stages.graph.arithmetic.int8_pointwise import activation_range, zero_point_of
+from stages.graph.graph import ActivationOptions, ConvOptions, Graph, Op
 
-_MOST_RIGHT_SHIFT = 22  # zero point << shift stays within 30 bits
 _MOST_LEFT_SHIFT = 7  # int8 weights << (1 + shift) stay within int16
 
 
 @dataclass(frozen=True)
 class Scaling:
-    """Per output channel, for the requantisation of five instructions (assembly/dot.py)."""
+    """Per output channel, for the requantisation of assembly/scaling.py."""
 
     factor: np.ndarray  # of weights and bias: twice 2^left
     bias: np.ndarray  # multiplied already
@@ -39,11 +39,27 @@ class Scaling:
         return 2 * self.zero_point + 1
 
     @property
+    def addend(self) -> np.ndarray:
+        """Half of the last place and the zero point, before the shift."""
+        return _addend(self.right, self.zero_point)
+
+    @property
+    def mask(self) -> np.ndarray:
+        """Of the sign: 0 where ties go upwards."""
+        return np.where(self.right > 0, -1, 0)
+
+    @property
     def words(self) -> np.ndarray:
         """outputs x (multiplier, addend, right shift, mask), for a layer with unshifted channels."""
-        half = np.where(self.right > 0, (1 << self.right) >> 1, 0)
-        addend = half + (self.zero_point << self.right)
-        return np.stack([self.multiplier, addend, self.right, np.where(self.right > 0, -1, 0)], axis=1)
+        return np.stack([self.multiplier, self.addend, self.right, self.mask], axis=1)
+
+
+def requantisation(graph: Graph, op: Op, scaling: Scaling) -> Requantisation:
+    """What the assembly has to do."""
+    assert isinstance(op.options, ConvOptions | ActivationOptions)
+    lowest, highest = activation_range(graph.tensors[op.outputs[0]], op.options.activation)
+    is_signed = lowest < scaling.zero_point
+    return Requantisation(lowest, highest, is_signed, is_signed and scaling.some_unshifted)
 
 
 def exact_scaling(graph: Graph, op: Op, axis: int) -> Scaling | None:
@@ -55,9 +71,22 @@ def exact_scaling(graph: Graph, op: Op, axis: int) -> Scaling | None:
     mantissa = np.array([m.mantissa for m in multipliers], np.int64)
     shift = np.where(mantissa == 0, -1, np.array([m.shift for m in multipliers], np.int64))
     left, right = np.maximum(0, shift), np.maximum(0, -shift)
+    if left.max() > _MOST_LEFT_SHIFT:
+        return None
     factor = 2 << left
     sizes = np.abs(weights.data.astype(np.int64)).sum(axis=tuple(a for a in range(weights.data.ndim) if a != axis))
     largest = (np.abs(bias) + 128 * sizes) * factor
-    if largest.max() >= 2**31 or left.max() > _MOST_LEFT_SHIFT or right.max() > _MOST_RIGHT_SHIFT:
+    if largest.max() >= 2**31:
         return None
-    return Scaling(factor, bias * factor, mantissa, right, zero_point_of(result))
+    products = (largest * mantissa >> 32) + 1
+    # A channel whose sums all end at the zero point, however far its shift goes, needs none of it.
+    is_dead = products + 1 < (1 << right) >> 1
+    mantissa, right = np.where(is_dead, 0, mantissa), np.where(is_dead, 1, right)
+    zero_point = zero_point_of(result)
+    if (np.where(is_dead, 0, products) + np.abs(_addend(right, zero_point)) + 1 >= 2**31).any():
+        return None
+    return Scaling(factor, bias * factor, mantissa, right, zero_point)
+
+
+def _addend(right: np.ndarray, zero_point: int) -> np.ndarray:
+    return np.where(right > 0, (1 << right) >> 1, 0) + (zero_point << right)

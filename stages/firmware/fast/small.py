@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stages.firmware.assembly.dot import CHANNELS, DotShape, header_words
-from stages.firmware.assembly.dot_loop import dot_loop_function, round_taps
+from stages.firmware.assembly.dot_loop import CHANNELS, LoopShape, dot_loop_function, header_words, round_taps
 from stages.firmware.fast.buffers import line_buffer, run_of
 from stages.firmware.fast.packed_channels import PackedChannels, packed_channels
 from stages.firmware.fast.scaling import Scaling, exact_scaling
@@ -58,10 +57,8 @@ class _Layer:
         return self.outputs % CHANNELS != 0 or self.taps != self.rows.shape[1]
 
     @property
-    def shape(self) -> DotShape:
-        return DotShape(
-            self.at_once, 0, 0, 0, 0, *self.limits, self.scaling.some_unshifted, weight_bytes=1, looped=True
-        )
+    def shape(self) -> LoopShape:
+        return LoopShape(self.at_once, *self.limits, self.scaling.some_unshifted)
 
     def scratch_words(self, run: int) -> int:
         """Headers, a block, a run of activations."""

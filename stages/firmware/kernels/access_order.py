@@ -97,11 +97,17 @@ def _matrix_sizes(graph: Graph, op: Op) -> tuple[int, int, int]:
     return depth, outputs, graph.tensors[op.inputs[0]].elements // depth
 
 
-def _fast_conv_2d(graph: Graph, op: Op, _call: KernelCall) -> Iterator[Moment]:
-    """The lines below a row of outputs are widened into the buffer, then the row is computed."""
+def _fast_vector(_graph: Graph, _op: Op, _call: KernelCall) -> Iterator[Moment]:
+    """The pixel is widened into the buffer before anything is written."""
+    return iter(())
+
+
+def _fast_conv_2d(graph: Graph, op: Op, call: KernelCall) -> Iterator[Moment]:
+    """The lines below a row of outputs, or below two, are widened into the buffer, then they are computed."""
     window = window_members(graph, op)
     row_bytes = window["output_width"] * graph.tensors[op.outputs[0]].shape[3]
-    for done in range(1, window["output_height"]):
+    rows = _member(call, "rows", 1)
+    for done in range(rows, window["output_height"], rows):
         held = (done - 1) * window["stride_y"] + window["height"]  # padded lines that were in the buffer
         line = max(held, done * window["stride_y"]) - window["padding_top"]
         if line < window["input_height"]:
@@ -192,6 +198,7 @@ def _first_inside(window: dict[str, int], axis: str, extent: str, side: str) -> 
 
 _KERNELS: dict[str, Callable[[Graph, Op, KernelCall], Iterator[Moment]]] = {
     "fast_matrix": _fast_matrix,
+    "fast_vector": _fast_vector,
     "fast_conv_2d": _fast_conv_2d,
     "fast_depthwise": _fast_depthwise,
     "small_matrix": _fast_matrix,

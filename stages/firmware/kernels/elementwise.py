@@ -15,17 +15,20 @@ from stages.firmware.kernels.c_text import c_array, c_struct
 from stages.firmware.kernels.calls import KernelCall
 from stages.firmware.kernels.parameters import PARAMETER_BYTES, multiplier_for, output_range, scaling_members
 from stages.graph.arithmetic.fixed_point import Multiplier
+from stages.graph.arithmetic.int8_curves import CURVES, SQUARE_HEADROOM_BITS
 from stages.graph.arithmetic.int8_pointwise import KERNELS, scale_of, zero_point_of
 from stages.graph.graph import ActivationOptions, Graph, Op
 
 ADD_HEADROOM_BITS = 20
 _BROADCAST_AXES = 4  # of boards/firmware/kernels/inner/broadcast.h
+_PAIRS_HEADER = "kernels/more/pairs.h"
 EVERY_INT8 = np.arange(256, dtype=np.uint8).view(np.int8)  # in the order of their bytes
 
 
 def lookup_call(graph: Graph, op: Op, name: str) -> KernelCall:
-    """RELU, RELU6, LOGISTIC, HARD_SWISH, QUANTIZE from int8 to int8."""
-    table = KERNELS[op.kind](graph, op, EVERY_INT8)
+    """RELU, LOGISTIC, TANH and all others of one operand, QUANTIZE also from and to uint8."""
+    every = EVERY_INT8.view(graph.tensors[op.inputs[0]].dtype)
+    table = {**KERNELS, **CURVES}[op.kind](graph, op, every).view(np.int8)
     return KernelCall(
         kernel="lookup",
         call=f"lookup({name}_table, {{0}}, {graph.tensors[op.outputs[0]].elements}, {{1}});",
@@ -48,18 +51,60 @@ def mul_call(graph: Graph, op: Op, name: str) -> KernelCall:
     return _binary(graph, op, name, {"zero_points": zero_points}, multiplier_for(factor, op))
 
 
-def _binary(graph: Graph, op: Op, name: str, operands: dict[str, object], to_output: Multiplier) -> KernelCall:
-    """ADD or MUL of operands that may be broadcast."""
-    assert isinstance(op.options, ActivationOptions)
+def sub_call(graph: Graph, op: Op, name: str) -> KernelCall:
+    _, to_output = add_multipliers(graph, op)
+    return _binary(graph, op, name, {"operands": add_operands(graph, op)}, to_output, ("sub", "add"))
+
+
+def squared_difference_call(graph: Graph, op: Op, name: str) -> KernelCall:
+    twice_largest = 2 * max(scale_of(graph.tensors[i]) for i in op.inputs)
+    factor = twice_largest**2 / ((1 << 2 * SQUARE_HEADROOM_BITS) * scale_of(graph.tensors[op.outputs[0]]))
+    operands: dict[str, object] = {"operands": add_operands(graph, op)}
+    return _binary(graph, op, name, operands, multiplier_for(factor, op), ("squared_difference", "add"))
+
+
+def quotient_call(graph: Graph, op: Op, name: str) -> KernelCall:
+    first, second, result = (graph.tensors[i] for i in (*op.inputs, op.outputs[0]))
+    factor = scale_of(first) / (scale_of(second) * scale_of(result))
+    operands: dict[str, object] = {"zero_points": [zero_point_of(first), zero_point_of(second)]}
+    return _binary(graph, op, name, operands, multiplier_for(factor, op), ("quotient", "mul"))
+
+
+def prelu_call(graph: Graph, op: Op, name: str) -> KernelCall:
+    first, second, result = (graph.tensors[i] for i in (*op.inputs, op.outputs[0]))
+    scales = [np.float32(scale_of(tensor)) for tensor in (first, second, result)]
+    slope = multiplier_for(float(scales[0] * scales[1] / scales[2]), op)
+    operands: dict[str, object] = {"zero_points": [zero_point_of(first), zero_point_of(second)]}
+    operands |= {f"slope_{key}": value for key, value in scaling_members(slope).items()}
+    return _binary(graph, op, name, operands, multiplier_for(float(scales[0] / scales[2]), op), ("prelu", "prelu"))
+
+
+def extreme_call(graph: Graph, op: Op, name: str) -> KernelCall:
+    """MAXIMUM and MINIMUM."""
+    constants = c_struct("extreme", name, {"broadcast": _broadcast(graph, op)})
+    return elementwise_call(graph, op, name, kernel=op.kind.lower(), header=_PAIRS_HEADER, constants=constants)
+
+
+def _binary(
+    graph: Graph,
+    op: Op,
+    name: str,
+    operands: dict[str, object],
+    to_output: Multiplier,
+    names: tuple[str, str] | None = None,
+) -> KernelCall:
+    """Operands that may be broadcast; `names` of kernel and structure where they are not those of ADD or MUL."""
+    activation = op.options.activation if isinstance(op.options, ActivationOptions) else "none"
     params = {
         **operands,
         **scaling_members(to_output),
-        "range": output_range(graph.tensors[op.outputs[0]], op.options.activation),
+        "range": output_range(graph.tensors[op.outputs[0]], activation),
         "broadcast": _broadcast(graph, op),
     }
-    kernel = op.kind.lower()
-    constants = c_struct(kernel, name, params)
-    return elementwise_call(graph, op, name, kernel=kernel, header=f"kernels/{kernel}.h", constants=constants)
+    kernel, struct = names or (op.kind.lower(), op.kind.lower())
+    constants = c_struct(struct, name, params)
+    header = _PAIRS_HEADER if names else f"kernels/{kernel}.h"
+    return elementwise_call(graph, op, name, kernel=kernel, header=header, constants=constants)
 
 
 def elementwise_call(

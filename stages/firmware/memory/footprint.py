@@ -13,6 +13,7 @@ from boards import Board
 from pipeline.errors import StageError
 from stages.firmware.build.image import Images
 from stages.firmware.front_end import FrontEnd, Stream
+from stages.firmware.memory.regions import SHORT_OUTPUT_BYTES
 from stages.firmware.memory.stack_depth import StackBound, reserved_stack_bytes, stack_bound
 from stages.firmware.model_source import CompiledModel
 from stages.firmware.placement import Placement
@@ -117,7 +118,7 @@ def footprint(
         arena_lower_bound_bytes=model.layout.lower_bound_bytes,
         arena_region=placement.region,
         scratch_bytes=model.scratch_bytes,
-        input_bytes=model.input.nbytes,
+        input_bytes=model.input_bytes,
         weights_bytes=model.weights_bytes,
         constant_bytes=model.constant_bytes,
         stack_bytes=reserved,
@@ -151,10 +152,13 @@ def _parts(model: CompiledModel, placement: Placement, board: Board, sections: d
         ):
             names = ", ".join(model.graph.tensors[tensor].name for tensor in tensors)
             yield Part(region, f"arena: {names}", size)
-    if model.scratch_bytes:
-        in_fast = (placement.scratch_macro or placement.macro) == "PLACE_FAST"
-        yield Part(fast if in_fast else bulk, "scratch", model.scratch_bytes)
-    yield Part(bulk, "input", model.input.nbytes)
+    in_fast = (placement.scratch_macro or placement.macro) == "PLACE_FAST"
+    for what, size in (("scratch", model.scratch_bytes), ("state", model.state_bytes)):
+        if size:
+            yield Part(fast if in_fast else bulk, what, size)
+    yield Part(bulk, "input", model.input_bytes)
+    if model.output_bytes > SHORT_OUTPUT_BYTES:
+        yield Part(bulk, "output", model.output_bytes)
     for index, (op, call) in enumerate(zip(model.graph.ops, model.calls, strict=True)):
         if call.constant_bytes:
             where = fast if index in placement.ram_weights else "flash"

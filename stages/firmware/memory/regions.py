@@ -27,6 +27,11 @@ from stages.graph.memory.fusion import FusedOptions
 
 CODE_BYTES = 24 * 1024  # everything in flash that is not the network's and no table: 12 KB measured, 17 with a stream
 VARIABLE_BYTES = 8 * 1024  # in the preferred RAM beside the arena: 4 KB of stack, some 2 KB of variables
+SHORT_OUTPUT_BYTES = 1024  # boards/firmware/link/bench.c: a longer one lies in the larger RAM
+_COUNTED_OPS = 64  # are in VARIABLE_BYTES and CODE_BYTES
+_MARK_BYTES = 12  # boards/firmware/core/prof.c
+_CALL_BYTES = 96  # of code and tables, at most: the mark, the call and the output's place
+_PLACED = 32  # alignment in boards/firmware/core/placement.h
 _FAST, _BULK = "PLACE_FAST", "PLACE_BULK"
 
 
@@ -36,14 +41,35 @@ def place(
     """Choose a region for every part of the network; `copy_weights`: fill what is left with weights."""
     _check_flash(model, board, front_end)
     fast, bulk = (board.memories[region] for region in board.arena_regions)
-    room = fast.size - VARIABLE_BYTES - (front_end.fast_bytes if front_end else 0) - model.scratch_bytes
-    beside = model.input.nbytes + (front_end.bulk_bytes if front_end else 0)  # in the larger RAM in any case
+    room = fast.size - _variable_bytes(model) - (front_end.fast_bytes if front_end else 0) - _working_bytes(model)
+    beside = beside_bytes(model) + (front_end.bulk_bytes if front_end else 0)  # in the larger RAM in any case
     placement = _place_arena(model, board, room, bulk.size - beside)
     if placement is None:
         raise _does_not_fit(model, board, beside, room)
     taken = placement.spill.first_bytes if placement.spill else model.layout.arena_bytes
     left = room - (taken if placement.macro == _FAST else 0)
     return replace(placement, ram_weights=_hot_weights(model, board, placement, left)) if copy_weights else placement
+
+
+def _working_bytes(model: CompiledModel) -> int:
+    """Scratch memory and states, which lie together."""
+    return _placed(model.scratch_bytes) + model.state_bytes if model.state_bytes else model.scratch_bytes
+
+
+def _placed(size_bytes: int) -> int:
+    """With what its alignment may cost."""
+    return -(-size_bytes // _PLACED) * _PLACED
+
+
+def _variable_bytes(model: CompiledModel) -> int:
+    """The firmware's own variables, with two numbers for each operator's mark."""
+    return VARIABLE_BYTES + _MARK_BYTES * max(0, len(model.calls) - _COUNTED_OPS)
+
+
+def beside_bytes(model: CompiledModel) -> int:
+    """Buffers of the link, in the larger RAM: the input, and an output too long for the variables."""
+    is_long = model.output_bytes > SHORT_OUTPUT_BYTES
+    return model.input_bytes + (_placed(model.output_bytes) if is_long else 0)
 
 
 def _place_arena(model: CompiledModel, board: Board, room: int, bulk_room: int) -> Placement | None:
@@ -56,7 +82,7 @@ def _place_arena(model: CompiledModel, board: Board, room: int, bulk_room: int) 
         return Placement(region=fast, macro=_FAST, spill=spill)
     if room >= 0 and arena_bytes <= bulk_room:
         return Placement(region=bulk, macro=_BULK, scratch_macro=_FAST)
-    if arena_bytes + model.scratch_bytes <= bulk_room:
+    if arena_bytes + _working_bytes(model) <= bulk_room:
         return Placement(region=bulk, macro=_BULK)
     return None
 
@@ -135,7 +161,7 @@ def weight_passes(model: CompiledModel, index: int, resident_bytes: int) -> int:
 
 def _check_flash(model: CompiledModel, board: Board, front_end: FrontEnd | None) -> None:
     constants = model.constant_bytes + (front_end.constant_bytes if front_end else 0)
-    needed = constants + model.most_code_bytes + CODE_BYTES
+    needed = constants + model.most_code_bytes + CODE_BYTES + _CALL_BYTES * max(0, len(model.calls) - _COUNTED_OPS)
     flash = board.memories["flash"]
     if needed > flash.size:
         raise _over(board, f"weights of {constants} B and code", "flash", flash, needed)
@@ -143,10 +169,11 @@ def _check_flash(model: CompiledModel, board: Board, front_end: FrontEnd | None)
 
 def _does_not_fit(model: CompiledModel, board: Board, beside: int, room: int) -> StageError:
     spill = _spilled(model, board, room) if room > 0 else None
-    whole = model.layout.arena_bytes + (0 if room >= 0 else model.scratch_bytes)
+    whole = model.layout.arena_bytes + (0 if room >= 0 else _working_bytes(model))
     least = min(whole, spill.second_bytes) if spill else whole
     region = board.arena_regions[1]
-    what = f"arena of {model.layout.arena_bytes} B, scratch of {model.scratch_bytes} B and input of {beside} B"
+    names = "input and output" if model.output_bytes > SHORT_OUTPUT_BYTES else "input"
+    what = f"arena of {model.layout.arena_bytes} B, scratch of {model.scratch_bytes} B and {names} of {beside} B"
     if spill and least < whole:
         what += f", {spill.first_bytes} B of them in {board.arena_regions[0]},"
     return _over(board, what, region, board.memories[region], least + beside)

@@ -146,11 +146,59 @@ def reciprocal(value: np.ndarray, integer_bits: int) -> tuple[np.ndarray, np.nda
     return _one_over_one_plus(normalised), integer_bits - leading_zeros
 
 
+def tanh(value: np.ndarray, integer_bits: int) -> np.ndarray:
+    """tanh(x) as 0.31 fixed point for x given with so many integer bits: (1 - e) / (1 + e) with e = exp(-2 |x|)."""
+    power = exp_of_negative(-np.abs(value), integer_bits + 1)
+    upper = shifted_left(_one_over_half_sum(power) - (1 << 29), 2)
+    return np.where(value == 0, 0, np.where(value > 0, upper, -upper))
+
+
+def inverse_square_root(value: int) -> tuple[int, int]:
+    """1 / sqrt(value) for a positive int32 as (mantissa, shift): five Newton-Raphson steps in 3.28."""
+    if value <= 1:
+        return INT32_MAX, 0
+    shift = 11
+    while value >= 1 << 29:
+        value //= 4
+        shift += 1
+    pairs = (31 - value.bit_length()) // 2 - 1  # of bits by which it is lifted, to [2^27, 2^29)
+    shift -= pairs
+    half = rounding_shift_right(np.array([value << 2 * pairs >> 1], np.int64), 1)
+    x = np.array([1 << 28], np.int64)
+    for _ in range(5):  # x (3/2 - v x^2 / 2); a product of two numbers with three integer bits has six
+        cube = shifted_left(high_multiply(high_multiply(x, x), x), 6)
+        x = shifted_left(high_multiply(x, 3 << 27) - high_multiply(half, cube), 3)
+    mantissa = int(high_multiply(x, 1518500250)[0])  # sqrt(1/2)
+    if shift < 0:
+        mantissa, shift = mantissa << -shift, 0
+    return mantissa, -shift
+
+
+def quotients(numerators: np.ndarray, divisor: int, factor: Multiplier) -> np.ndarray:
+    """numerators / divisor * factor for a divisor above 0, by its reciprocal of 31 bits."""
+    if divisor == 0:
+        return np.where(numerators >= 0, 1, -1) << 16
+    inverse, bits = reciprocal(np.array([divisor], np.int64), 31)
+    result = np.empty_like(numerators)
+    for position, number in enumerate(numerators.tolist()):
+        magnitude = number if number >= 0 else ~number
+        headroom = 31 - magnitude.bit_length()  # leading bits that repeat the sign
+        lifted = high_multiply(np.array([number << headroom], np.int64), int(inverse[0]))
+        total = factor.shift - int(bits[0]) - headroom
+        result[position] = rescale(lifted, factor.mantissa, total)[0]
+    return result
+
+
 def _one_over_one_plus(value: np.ndarray) -> np.ndarray:
-    """1 / (1 + x) for x in [0, 1), both 0.31: three Newton-Raphson steps in 2.29."""
+    """1 / (1 + x) for x in [0, 1), both 0.31."""
+    return shifted_left(_one_over_half_sum(value), 1)
+
+
+def _one_over_half_sum(value: np.ndarray) -> np.ndarray:
+    """2 / (1 + x) in 2.29 for x in [0, 1) as 0.31: three Newton-Raphson steps."""
     half = (value + INT32_MAX + 1) // 2  # (1 + x) / 2, rounded; the sum is positive
     x = 1515870810 + high_multiply(half, -1010580540)  # 48/17 - 32/17 * half
     for _ in range(3):
         error = (1 << 29) - high_multiply(half, x)
         x = x + shifted_left(high_multiply(x, error), 2)
-    return shifted_left(x, 1)
+    return x

@@ -65,8 +65,9 @@ def _side_by_side(graph: Graph, op: Op, values: tuple[np.ndarray, ...]) -> list[
     rank = len(graph.tensors[op.outputs[0]].shape)
     found = []
     for index, value in zip(op.inputs, values, strict=True):
-        is_constant = graph.tensors[index].data is not None  # numpy aligns those from the right, as is
-        missing = 0 if is_constant else rank - value.ndim
+        # numpy aligns constants from the right, as they are; one sample, too.
+        is_as_it_should = graph.tensors[index].data is not None or value.shape == graph.tensors[index].shape
+        missing = 0 if is_as_it_should else rank - value.ndim
         found.append(value.reshape(len(value), *(1,) * missing, *value.shape[1:]) if missing else np.atleast_1d(value))
     return found
 
@@ -91,14 +92,19 @@ def _mul(graph: Graph, op: Op, *values: np.ndarray) -> np.ndarray:
 
 
 def _quantise(graph: Graph, op: Op, x: np.ndarray) -> np.ndarray:
-    """From float32, or from one int8 grid to another."""
+    """From float32, or from one grid of bytes to another."""
     source, result = graph.tensors[op.inputs[0]], graph.tensors[op.outputs[0]]
     if source.dtype == "float32":
         steps = x / np.float32(scale_of(result))
         rounded = np.trunc(steps.astype(np.float64) + np.copysign(0.5, steps))  # halves away from zero
         # Far outside the grid the sum must not wrap: clip before the zero point is added, too.
-        return np.clip(np.clip(rounded, -1e6, 1e6) + zero_point_of(result), -128, 127).astype(np.int8)
-    return np.clip(_on_grid(graph, op, x), -128, 127).astype(np.int8)
+        return _as_bytes(np.clip(rounded, -1e6, 1e6) + zero_point_of(result), result)
+    return _as_bytes(_on_grid(graph, op, x), result)
+
+
+def _as_bytes(value: np.ndarray, result: Tensor) -> np.ndarray:
+    lowest = 0 if result.dtype == "uint8" else -128
+    return np.clip(value, lowest, lowest + 255).astype(result.dtype)
 
 
 def _dequantise(graph: Graph, op: Op, x: np.ndarray) -> np.ndarray:

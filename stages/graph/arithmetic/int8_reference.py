@@ -8,63 +8,107 @@ Refuses operators without an int8 kernel here.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
 from pipeline.errors import StageError
 from stages.graph.arithmetic import fixed_point as fp
 from stages.graph.arithmetic import int8_pointwise
+from stages.graph.arithmetic.int8_curves import CURVES, PAIRS
 from stages.graph.arithmetic.int8_pointwise import activation_range, clamped, scale_of, zero_point_of
+from stages.graph.arithmetic.movement import MOVES, moved
 from stages.graph.graph import ConcatOptions, ConvOptions, Graph, Op, PoolOptions, Tensor
 from stages.graph.padding import zero_pads
 
-__all__ = ["activation_range", "run_graph", "run_op"]
+__all__ = ["activation_range", "run_graph", "run_op", "sample_shape"]
 
 # |x - zero point| <= 255 and |w| <= 128: this many products cannot reach 2^24.
 _EXACT_PRODUCTS = 2**24 // (255 * 128)
 _BATCH = 16  # inputs at a time: intermediates stay within the cache
 
 
-def run_graph(graph: Graph, inputs: np.ndarray, keep_all: bool = True) -> dict[int, np.ndarray]:
-    """Every computed tensor (or the outputs only) for `inputs` (N, H, W, C); the first axis is N everywhere."""
+def run_graph(graph: Graph, inputs: np.ndarray | Sequence[np.ndarray], keep_all: bool = True) -> dict[int, np.ndarray]:
+    """Every computed tensor (or the outputs only) for `inputs`: an array for each input of the network, or just one.
+
+    The first axis of all arrays says which sample; the network's own first axis is left out where it has one element.
+    Samples follow each other in time: states last from one to the next.
+    """
+    given = [inputs] if isinstance(inputs, np.ndarray) else list(inputs)
+    _check_inputs(graph, given)
     wanted = {index for op in graph.ops for index in op.outputs} if keep_all else set(graph.outputs)
     found: dict[int, list[np.ndarray]] = {index: [] for index in wanted}
-    for start in range(0, len(inputs), _BATCH):
-        values = _run_batch(graph, inputs[start : start + _BATCH])
+    at_once = _BATCH if _takes_batches(graph) else 1
+    states = {index: np.array(graph.tensors[index].data) for index in graph.states}
+    for start in range(0, len(given[0]), at_once):
+        values = _run_batch(graph, [each[start : start + at_once] for each in given], at_once == 1, states)
         for index in wanted:
             found[index].append(values[index])
     return {index: np.concatenate(parts) for index, parts in found.items()}
 
 
-def _run_batch(graph: Graph, inputs: np.ndarray) -> dict[int, np.ndarray]:
-    if len(graph.inputs) != 1:
-        raise StageError(f"the network has {len(graph.inputs)} inputs, needed 1")
-    source = graph.tensors[graph.inputs[0]]
-    if inputs.dtype != source.dtype or inputs.shape[1:] != source.shape[1:]:
-        needed = f"{source.dtype} of shape (N, *{source.shape[1:]})"
-        raise StageError(f"inputs are {inputs.dtype} of shape {inputs.shape}, needed {needed}")
-    values = {graph.inputs[0]: inputs}
+def sample_shape(tensor: Tensor) -> tuple[int, ...]:
+    """Of an array of samples, without the axis that says which."""
+    return tensor.shape[1:] if tensor.shape[:1] == (1,) else tensor.shape
+
+
+def _takes_batches(graph: Graph) -> bool:
+    """Whether every op treats the first axis as that of samples."""
+    touched = {index for op in graph.ops for index in (*graph.activations_of(op), *op.outputs)}
+    return all(op.kind in _KERNELS for op in graph.ops) and all(
+        graph.tensors[index].shape[:1] == (1,) for index in touched
+    )
+
+
+def _check_inputs(graph: Graph, given: Sequence[np.ndarray]) -> None:
+    if len(given) != len(graph.inputs):
+        raise StageError(
+            f"inputs for {len(given)} tensors, the network has {len(graph.inputs)} inputs, needed one each"
+        )
+    for index, values in zip(graph.inputs, given, strict=True):
+        source = graph.tensors[index]
+        if values.dtype != source.dtype or values.shape[1:] != sample_shape(source) or len(values) != len(given[0]):
+            needed = f"{source.dtype} of shape (N, *{sample_shape(source)})"
+            raise StageError(f"inputs are {values.dtype} of shape {values.shape}, needed {needed}")
+
+
+def _run_batch(
+    graph: Graph, inputs: Sequence[np.ndarray], is_one: bool, states: dict[int, np.ndarray]
+) -> dict[int, np.ndarray]:
+    """Values with the sample as first axis; `is_one`: computed in the shapes of the tensors."""
+    values = dict(zip(graph.inputs, inputs, strict=True))
+    if is_one:
+        values = {index: value.reshape(graph.tensors[index].shape) for index, value in values.items()}
     for op in graph.ops:
         operands = [_operand(graph, index, values) for index in op.inputs]
-        values[op.outputs[0]] = run_op(graph, op, *operands)
+        if op.kind == "READ_VARIABLE":
+            result = states[op.inputs[0]].copy()
+        elif op.kind == "ASSIGN_VARIABLE":
+            result = states[op.inputs[1]] = values[op.inputs[0]]
+        else:
+            result = run_op(graph, op, *operands)
+        values[op.outputs[0]] = result.reshape(graph.tensors[op.outputs[0]].shape) if is_one else result
+    if is_one:
+        values = {index: value.reshape(1, *sample_shape(graph.tensors[index])) for index, value in values.items()}
     return values
 
 
 def run_op(graph: Graph, op: Op, *operands: np.ndarray | None) -> np.ndarray:
-    """The result of one operator; operands that are computed have N as their first axis."""
+    """The result of one operator; operands that are computed have N as their first axis, or their tensors' shapes."""
     _check(graph, op)
-    return _KERNELS[op.kind](graph, op, *operands)
+    if op.kind in MOVES:
+        assert operands[0] is not None
+        return moved(graph, op, operands[0])
+    return _ALL[op.kind](graph, op, *operands)
 
 
 def _check(graph: Graph, op: Op) -> None:
     result = graph.tensors[op.outputs[0]]
-    if op.kind not in _KERNELS or result.dtype != ("float32" if op.kind == "DEQUANTIZE" else "int8"):
-        kinds = ", ".join(_KERNELS)
+    known = op.kind in _ALL or op.kind in MOVES or op.kind in _STATEFUL
+    if not known or result.dtype not in _RESULTS.get(op.kind, ("int8",)):
+        kinds = ", ".join(sorted({*_ALL, *MOVES, *_STATEFUL}))
         found = f"{op.kind} of {result.dtype}"
         raise StageError(f"{op.name}: {found} has no reference kernel, needed int8 and one of {kinds}")
-    if result.shape[:1] != (1,):
-        raise StageError(f"{op.title}: output of shape {result.shape}, needed a first axis of 1, the sample")
 
 
 def _operand(graph: Graph, index: int, values: dict[int, np.ndarray]) -> np.ndarray | None:
@@ -100,7 +144,8 @@ def _fully_connected(
 ) -> np.ndarray:
     rows = _centred(graph, op, x).reshape(-1, weights.shape[1])
     result = _requantised(graph, op, _exact_product(rows, weights), bias)
-    return result.reshape(len(x), *graph.tensors[op.outputs[0]].shape[1:])
+    shape = graph.tensors[op.outputs[0]].shape
+    return result.reshape(-1, *shape[1:])
 
 
 def _centred(graph: Graph, op: Op, x: np.ndarray) -> np.ndarray:
@@ -163,7 +208,7 @@ def _max_pool(graph: Graph, op: Op, x: np.ndarray) -> np.ndarray:
 
 
 def _reshape(graph: Graph, op: Op, x: np.ndarray, _shape: np.ndarray | None = None) -> np.ndarray:
-    return x.reshape(len(x), *graph.tensors[op.outputs[0]].shape[1:])
+    return x.reshape(-1, *graph.tensors[op.outputs[0]].shape[1:])
 
 
 def _pad(graph: Graph, op: Op, x: np.ndarray, paddings: np.ndarray) -> np.ndarray:
@@ -172,16 +217,17 @@ def _pad(graph: Graph, op: Op, x: np.ndarray, paddings: np.ndarray) -> np.ndarra
 
 def _concatenate(graph: Graph, op: Op, *parts: np.ndarray) -> np.ndarray:
     assert isinstance(op.options, ConcatOptions)
-    samples = max(len(part) for part in parts)
-    # A constant part is the same for every sample.
-    spread = [np.broadcast_to(part, (samples, *part.shape[1:])) for part in parts]
-    return np.concatenate(spread, axis=op.options.axis % len(graph.tensors[op.outputs[0]].shape))
+    axis = op.options.axis % len(graph.tensors[op.outputs[0]].shape)
+    if axis:  # a constant part is the same for every sample
+        samples = max(len(part) for part in parts)
+        parts = tuple(np.broadcast_to(part, (samples, *part.shape[1:])) for part in parts)
+    return np.concatenate(parts, axis=axis)
 
 
 def _mean(graph: Graph, op: Op, x: np.ndarray, axes: np.ndarray) -> np.ndarray:
     source, result = graph.tensors[op.inputs[0]], graph.tensors[op.outputs[0]]
     over = tuple({int(axis) % len(source.shape) for axis in axes.flat})
-    sums = x.sum(axis=over, dtype=np.int64).reshape(len(x), *result.shape[1:])
+    sums = x.sum(axis=over, dtype=np.int64).reshape(-1, *result.shape[1:])
     count = math.prod(source.shape[axis] for axis in over)
     # The runtime folds 1 / count into the multiplier, which it keeps at 31 bits as far as the shift allows.
     multiplier = fp.quantised_multiplier(scale_of(source) / scale_of(result))
@@ -202,4 +248,7 @@ _KERNELS: dict[str, Callable[..., np.ndarray]] = {
     "PAD": _pad,
     "CONCATENATION": _concatenate,
     **int8_pointwise.KERNELS,
-}
+}  # these take many samples at once, along the first axis
+_ALL: dict[str, Callable[..., np.ndarray]] = {**_KERNELS, **CURVES, **PAIRS}
+_STATEFUL = frozenset({"READ_VARIABLE", "ASSIGN_VARIABLE"})
+_RESULTS = {"DEQUANTIZE": ("float32",), "QUANTIZE": ("int8", "uint8"), "ARG_MAX": ("int32",), "ARG_MIN": ("int32",)}

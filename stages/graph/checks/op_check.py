@@ -10,9 +10,9 @@ import math
 import numpy as np
 
 from pipeline.errors import StageError
-from stages.graph.checks.opaque_ops import check_opaque
 from stages.graph.checks.quantisation_check import FILTER_AXIS, check_int8
-from stages.graph.graph import ConcatOptions, ConvOptions, Graph, Op, OpaqueOptions, PoolOptions, Tensor
+from stages.graph.checks.shape_rules import check_shapes
+from stages.graph.graph import ConcatOptions, ConvOptions, Graph, Op, PlainOptions, PoolOptions, Tensor
 from stages.graph.padding import map_size
 
 _OPERANDS = {
@@ -21,6 +21,8 @@ _OPERANDS = {
     "FULLY_CONNECTED": (2, 3),
     "ADD": (2, 2),
     "MUL": (2, 2),
+    "SUB": (2, 2),
+    "DIV": (2, 2),
     "AVERAGE_POOL_2D": (1, 1),
     "MAX_POOL_2D": (1, 1),
     "SOFTMAX": (1, 1),
@@ -35,8 +37,11 @@ _OPERANDS = {
     "QUANTIZE": (1, 1),
     "DEQUANTIZE": (1, 1),
 }
-_TYPE_CHANGES = {"QUANTIZE": ({"float32", "int8"}, {"int8"}), "DEQUANTIZE": ({"int8"}, {"float32"})}
-_MAY_START_WITH_CONSTANT = frozenset({"ADD", "MUL", "CONCATENATION"})
+_TYPE_CHANGES = {
+    "QUANTIZE": ({"float32", "int8", "uint8"}, {"int8", "uint8"}),
+    "DEQUANTIZE": ({"int8", "uint8"}, {"float32"}),
+}
+_MAY_START_WITH_CONSTANT = frozenset({"ADD", "SUB", "MUL", "DIV", "CONCATENATION"})
 
 
 def check_graph(graph: Graph) -> None:
@@ -68,12 +73,12 @@ def _check_boundary(graph: Graph) -> None:
         raise StageError(f"{len(graph.inputs)} inputs, some of them the same tensor, needed one tensor each")
     for index in graph.inputs:
         if graph.tensors[index].data is not None:
-            raise StageError(f"input {graph.tensors[index].name} is a constant, needed an activation")
+            raise StageError(f"input {graph.tensors[index].name} is a constant or a state, needed an activation")
 
 
 def _check_op(graph: Graph, op: Op) -> None:
-    if isinstance(op.options, OpaqueOptions):
-        check_opaque(graph, op)
+    if isinstance(op.options, PlainOptions):
+        check_shapes(graph, op)
         return
     least, most = _OPERANDS.get(op.kind, (1, 8))
     if not least <= len(op.inputs) <= most or len(op.outputs) != 1 or any(index < 0 for index in op.inputs[:least]):
@@ -88,7 +93,7 @@ def _check_op(graph: Graph, op: Op) -> None:
     if expected is not None and expected != result.shape:
         raise StageError(f"{op.title}: output of shape {result.shape}, needed {expected}")
     _check_types(op, first, result)
-    if result.dtype == "int8":
+    if result.dtype in ("int8", "uint8"):
         check_int8(graph, op)
 
 
@@ -96,7 +101,7 @@ def _check_types(op: Op, first: Tensor, result: Tensor) -> None:
     if op.kind in _TYPE_CHANGES:
         sources, results = _TYPE_CHANGES[op.kind]
         if first.dtype not in sources or result.dtype not in results:
-            needed = f"{' or '.join(sorted(sources))} to {' or '.join(results)}"
+            needed = f"{' or '.join(sorted(sources))} to {' or '.join(sorted(results))}"
             raise StageError(f"{op.title}: from {first.dtype} to {result.dtype}, needed {needed}")
     elif first.dtype != result.dtype:
         raise StageError(f"{op.title}: output of type {result.dtype}, needed {first.dtype} like the input")
@@ -109,7 +114,7 @@ def _output_shape(graph: Graph, op: Op, first: Tensor) -> tuple[int, ...] | None
         return _weighted_shape(graph, op, shape)
     if isinstance(op.options, PoolOptions):
         return (shape[0], *_slid(op, shape, op.options.filter, (1, 1)), shape[-1])
-    if op.kind in ("ADD", "MUL"):
+    if op.kind in ("ADD", "SUB", "MUL", "DIV"):
         return _broadcast(op, shape, graph.tensors[op.inputs[1]].shape)
     if op.kind == "RESHAPE":
         return result if math.prod(result) == math.prod(shape) else shape

@@ -32,7 +32,7 @@ def check_int8(graph: Graph, op: Op) -> None:
     if first.dtype == "float32":  # QUANTIZE
         return
     check_one_scale(op, first)
-    if op.kind in ("ADD", "MUL", "CONCATENATION"):
+    if op.kind in ("ADD", "SUB", "MUL", "DIV", "CONCATENATION"):
         for index in op.inputs:
             check_one_scale(op, graph.tensors[index])
     if op.kind in FILTER_AXIS:
@@ -56,7 +56,7 @@ def _check_factor(graph: Graph, op: Op, first: Tensor, result: Tensor) -> None:
         factor = _grid(first)[0] * _grid(graph.tensors[op.inputs[1]])[0] / _grid(result)[0]
     elif op.kind in _RESCALING:
         factor = _grid(first)[0] / _grid(result)[0]
-    elif op.kind == "ADD":
+    elif op.kind in ("ADD", "SUB"):
         factor = max(_grid(graph.tensors[index])[0] for index in op.inputs) / _grid(result)[0]
     if factor >= _LARGEST_FACTOR:
         raise StageError(f"{op.title}: the scales call for a factor of {factor:g}, needed below {_LARGEST_FACTOR:g}")
@@ -88,6 +88,10 @@ def _check_weights(graph: Graph, op: Op) -> None:
     if len(grid.scale) != 1 and (len(grid.scale) != weights.shape[axis] or grid.axis != axis):
         needed = f"1 or {weights.shape[axis]} on axis {axis}"
         raise StageError(f"{op.title}: {len(grid.scale)} weight scales, needed {needed}")
+    silent = (weights.data == 0).all(axis=tuple(a for a in range(weights.data.ndim) if a != axis))
+    scales = np.broadcast_to(np.array(grid.scale), silent.shape)
+    if not silent[scales == 0].all():
+        raise StageError(f"{op.title}: a weight scale is 0, needed one above 0 where weights are not all zero")
     if len(op.inputs) > 2 and op.inputs[2] >= 0 and graph.tensors[op.inputs[2]].dtype != "int32":
         raise StageError(f"{op.title}: bias is {graph.tensors[op.inputs[2]].dtype}, needed int32")
 
@@ -102,9 +106,14 @@ def _check_same_grid(graph: Graph, op: Op, result: Tensor) -> None:
 def check_one_scale(op: Op, tensor: Tensor) -> None:
     """An int8 tensor has one scale, and a zero point that is int8, too."""
     grid = tensor.quantisation
-    if tensor.dtype != "int8" or grid is None or len(grid.scale) != 1 or not -128 <= grid.zero_point[0] <= 127:
+    types = ("int8", "uint8") if op.kind == "QUANTIZE" else ("int8",)
+    lowest = 0 if tensor.dtype == "uint8" else -128
+    if tensor.dtype not in types or grid is None or len(grid.scale) != 1:
         found = f"tensor {tensor.name} is {tensor.dtype}"
-        raise StageError(f"{op.title}: {found}, needed int8 with one scale and zero point")
+        raise StageError(f"{op.title}: {found}, needed {' or '.join(types)} with one scale and zero point")
+    if grid.scale[0] == 0 or not lowest <= grid.zero_point[0] <= lowest + 255:
+        found = f"tensor {tensor.name} has scale {grid.scale[0]:g} and zero point {grid.zero_point[0]}"
+        raise StageError(f"{op.title}: {found}, needed a scale above 0 and a zero point within {tensor.dtype}")
 
 
 def _grid(tensor: Tensor) -> tuple[float, int]:

@@ -3,7 +3,7 @@
 A buffer is what one or several activations use under different names. Two things cost no memory of their own:
 
   RESHAPE   its output is its input's buffer, under another shape; chains of them, and those of the network's inputs and
-            outputs, too.
+            outputs, too. What ASSIGN_VARIABLE copies into a state is its own result.
   in place  ADD, MUL and the elementwise functions write over an operand that nobody needs afterwards, if it has as many
             bytes as the result. That is safe because such a kernel computes result[i] from operand[i] alone and stores
             it after it has read it: TensorFlow Lite Micro's reference kernels and ours are one loop over i. An operand
@@ -19,8 +19,11 @@ from dataclasses import dataclass
 
 from stages.graph.graph import Graph, Op, Tensor
 
-ALIASES = frozenset({"RESHAPE"})  # the output is the input's buffer
-IN_PLACE = frozenset({"ADD", "MUL", "RELU", "RELU6", "LOGISTIC", "HARD_SWISH"})  # the output may replace an operand
+ALIASES = frozenset({"RESHAPE", "ASSIGN_VARIABLE"})  # the output is the input's buffer
+# The output may replace an operand.
+IN_PLACE = frozenset({"ADD", "SUB", "MUL", "DIV", "MAXIMUM", "MINIMUM", "SQUARED_DIFFERENCE", "PRELU"}) | {
+    *("RELU", "RELU6", "LOGISTIC", "HARD_SWISH", "TANH", "LEAKY_RELU", "ABS", "RSQRT", "ELU")
+}
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,7 @@ def buffers_of(graph: Graph, *, prefers_last: bool = False) -> Buffers:
     makers: list[int] = []
     readers: list[int] = []
     writer: dict[int, int] = {}  # tensor -> mask of the op that computes it
+    touched: dict[int, int] = {}  # state -> mask of the last op that used it
     ops: list[OpBuffers] = []
 
     def open_buffer(tensor: int, maker: int) -> int:
@@ -100,7 +104,11 @@ def buffers_of(graph: Graph, *, prefers_last: bool = False) -> Buffers:
                 writes.append(open_buffer(tensor, bit))
         operands = replaceable(graph, op)
         fitting = tuple(dict.fromkeys(buffer_of[t] for t in (reversed(operands) if prefers_last else operands)))
-        needs = sum({writer[tensor] for tensor in sources if tensor in writer})
+        before = {writer[tensor] for tensor in sources if tensor in writer}
+        for state in (index for index in op.inputs if index >= 0 and graph.tensors[index].is_state):
+            before |= {touched[state]} if state in touched else set()  # what uses a state keeps its order
+            touched[state] = bit
+        needs = sum(before)
         ops.append(OpBuffers(reads, tuple(writes), fitting, needs))
     kept = {buffer_of[tensor] for tensor in graph.outputs if tensor in buffer_of}
     kept |= {buffer for buffer, maker in enumerate(makers) if maker == 0 and readers[buffer] == 0}
@@ -109,7 +117,8 @@ def buffers_of(graph: Graph, *, prefers_last: bool = False) -> Buffers:
 
 def replaceable(graph: Graph, op: Op) -> tuple[int, ...]:
     """The operands over which the result of `op` fits element by element."""
-    if op.kind not in IN_PLACE:
+    between_bytes = op.kind == "QUANTIZE" and graph.tensors[op.inputs[0]].dtype != graph.tensors[op.outputs[0]].dtype
+    if op.kind not in IN_PLACE and not between_bytes:
         return ()
     result = graph.tensors[op.outputs[0]]
     operands = ((tensor, graph.tensors[tensor]) for tensor in graph.activations_of(op))

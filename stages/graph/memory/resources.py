@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stages.graph.graph import NO_GROUP, WEIGHTED, Graph, Op, OpaqueOptions, PoolOptions, Tensor
+from stages.graph.graph import NO_GROUP, WEIGHTED, Graph, Op, PlainOptions, PoolOptions, Tensor
 from stages.graph.memory.buffers import ALIASES, activation_bytes, replaceable
 from stages.graph.memory.op_order import OpOrder, OrderProblem
 from stages.graph.memory.overlap import OverlapProblem, Runtime
@@ -195,7 +195,7 @@ def op_size_bytes(graph: Graph, op: Op) -> int:
         return graph.tensors[op.inputs[1]].elements + bias_bytes(graph, op)
     # Shapes, axes and paddings (integers) are not counted.
     stored = (tensor for tensor in constants if tensor.dtype != "int32")
-    has_values = op.kind in ELEMENTWISE or isinstance(op.options, OpaqueOptions)
+    has_values = op.kind in ELEMENTWISE or isinstance(op.options, PlainOptions)
     return sum(activation_bytes(tensor) for tensor in stored) if has_values else 0
 
 

@@ -38,7 +38,8 @@ class Constants:
 
 def without_idle_channels(graph: Graph) -> Graph:
     """The very same object where there is nothing to drop."""
-    if any(graph.tensors[op.outputs[0]].dtype != "int8" for op in graph.ops):
+    touched = {index for op in graph.ops for index in (*graph.activations_of(op), *op.outputs)}
+    if any(graph.tensors[index].dtype not in ("int8", "uint8") for index in touched):
         return graph
     constants = constant_channels(graph)
     dropped = _droppable(graph, constants)

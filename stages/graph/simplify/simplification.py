@@ -1,8 +1,8 @@
 """The same function with less work, exactly: what every bit of the output is the same without goes away.
 
-Operators that do nothing (`idle_ops`) and channels that are constant or that nobody reads (`idle_channels`), by turns
-until nothing changes: an op may become idle once its channels are gone. Inputs and outputs of the network stay as they
-are.
+First, operators are written with fewer kinds (`lowering`). Then operators that do nothing (`idle_ops`) and channels
+that are constant or that nobody reads (`idle_channels`) go, by turns until nothing changes: an op may become idle once
+its channels are gone. Inputs and outputs of the network stay as they are.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ from __future__ import annotations
 from stages.graph.graph import Graph
 from stages.graph.simplify.idle_channels import without_idle_channels
 from stages.graph.simplify.idle_ops import without_idle_ops
+from stages.graph.simplify.lowering import lowered
 
 _MOST_ROUNDS = 10  # two are the rule
 
 
 def simplify(graph: Graph) -> Graph:
     """A graph with the same outputs for every input, bit for bit."""
-    found = graph
+    found = lowered(graph)
     for _ in range(_MOST_ROUNDS):
         before = found
         found = without_idle_channels(without_idle_ops(found))

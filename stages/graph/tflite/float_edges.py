@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from pipeline.errors import StageError
 from stages.graph.graph import Graph
 
+_BYTES = ("int8", "uint8")
+
 
 @dataclass(frozen=True)
 class FloatEdge:
@@ -65,13 +67,16 @@ def strip_float_edges(graph: Graph) -> StrippedGraph:
 
 
 def require_int8(graph: Graph) -> None:
-    """Raise StageError unless every activation is int8; float at the edges has to be stripped before."""
+    """Raise StageError unless every activation is int8; float at the edges has to be stripped before.
+
+    At the edges uint8 may stand before or behind a QUANTIZE, and int32 as the result of an ARG_MAX.
+    """
     touched = {*graph.inputs, *graph.outputs}
     for op in graph.ops:
         touched.update((*graph.activations_of(op), *op.outputs))
     for index in sorted(touched):
         tensor = graph.tensors[index]
-        if tensor.dtype != "int8":
+        if tensor.dtype not in _BYTES and not (tensor.dtype == "int32" and index in graph.outputs):
             needed = "a full int8 network, with float32 only outside of a QUANTIZE or DEQUANTIZE at its edges"
             raise StageError(f"tensor {tensor.name} is {tensor.dtype}, needed {needed}")
 

@@ -75,11 +75,9 @@ def set_plan(model: Any, offsets: Sequence[int]) -> None:
     model.metadata = [*(model.metadata or ()), entry]
 
 
-def without_float_edges(
-    content: bytes, *, opaque: bool = False, name: str | None = None
-) -> tuple[bytes, StrippedGraph]:
+def without_float_edges(content: bytes, *, name: str | None = None) -> tuple[bytes, StrippedGraph]:
     """The file of the int8 network between float edges, and what was taken away; without edges the same bytes."""
-    edges = strip_float_edges(read_tflite(content, opaque=opaque, name=name))
+    edges = strip_float_edges(read_tflite(content, as_stored=True, name=name))
     if not edges.has_edges:
         return content, edges
     tree = unpack(content)

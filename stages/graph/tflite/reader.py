@@ -1,15 +1,17 @@
-"""A .tflite file as a Graph: one subgraph of the operators that our kernels know; on request opaque ones, too.
+"""A .tflite file as a Graph of the operators that we know.
 
 The bytes are checked first (see `structure`), then read through flatbuffers' own accessors; indices are checked
 here, before they are used, lengths before lists become Python values, and whatever still goes wrong inside an accessor
-means a damaged file. What comes back has consistent shapes (see op_check). Constants are views into the file's bytes.
-Refuses, with one sentence: damaged and huge files, several subgraphs, unknown operators, sparse or variable tensors.
+means a damaged file. What comes back has consistent shapes (see op_check). Constants are views into the file's bytes;
+what operators compute from constants and shapes alone is a constant, too, and variables are states (see folding).
+Refuses, with one sentence: damaged and huge files, control flow, unknown operators, sparse tensors.
 """
 
 from __future__ import annotations
 
 import math
 import struct
+import zlib
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -20,7 +22,7 @@ from ai_edge_litert import schema_py_generated as schema
 
 from pipeline.errors import StageError
 from stages.graph.checks.op_check import check_graph
-from stages.graph.checks.opaque_ops import OPAQUE_KINDS
+from stages.graph.checks.shape_rules import SHAPE_RULES
 from stages.graph.graph import (
     ITEM_BYTES,
     Activation,
@@ -31,14 +33,15 @@ from stages.graph.graph import (
     Graph,
     NoOptions,
     Op,
-    OpaqueOptions,
     Options,
     Padding,
+    PlainOptions,
     PoolOptions,
     Quantisation,
     SoftmaxOptions,
     Tensor,
 )
+from stages.graph.tflite.folding import FOLDED_RULES, WITHOUT_RESULT, folded, with_states
 from stages.graph.tflite.structure import OFFLINE_PLAN, check_structure
 
 _Known = dict[str, tuple[str, Callable[[Any], Options]]]  # kind -> options table, and how it is read
@@ -50,7 +53,9 @@ _TYPES: dict[int, DType] = {
     schema.TensorType.BOOL: "bool",
     schema.TensorType.INT16: "int16",
     schema.TensorType.INT8: "int8",
+    schema.TensorType.RESOURCE: "resource",
 }
+_TYPE_NAMES = {number: name.lower() for name, number in vars(schema.TensorType).items() if isinstance(number, int)}
 ACTIVATIONS: dict[int, Activation] = {
     schema.ActivationFunctionType.NONE: "none",
     schema.ActivationFunctionType.RELU: "relu",
@@ -68,6 +73,8 @@ _MOST_FILE_BYTES = 64 << 20  # no microcontroller has such a flash
 _SHARED_CONSTANTS = 4  # converters let equal constants share a buffer
 _MOST_OPS = 1024  # some 200 in large networks for microcontrollers
 _MOST_TENSORS = 8192
+_MOST_SUBGRAPHS = 16  # one that computes, and one that sets variables at the start
+_MOST_STATE_ELEMENTS = 1 << 22  # a state is filled when it is read
 # Lists that become Python values, and cost some 50 bytes and 0.1 us an entry then:
 _MOST_ENDS = 64  # inputs, or outputs, of a network
 _MOST_OPERANDS = 16  # of an operator; ten are read by the widest CONCATENATION that the runtime takes
@@ -75,15 +82,15 @@ _MOST_SCALES = 1 << 20  # with zero points, of all tensors; EfficientNet-B0 has 
 _MOST_NAME_BYTES = 4 << 20  # of all tensors; converters join names to some hundred bytes
 
 
-def read_tflite(source: Path | bytes, *, opaque: bool = False, name: str | None = None) -> Graph:
-    """The graph in a .tflite file, or in its bytes; `opaque`: also with ops that can only be planned (opaque_ops).
+def read_tflite(source: Path | bytes, *, as_stored: bool = False, name: str | None = None) -> Graph:
+    """The graph in a .tflite file, or in its bytes; `name` is what messages call it.
 
-    `name` is what messages call it.
+    `as_stored`: operator for operator as in the file, which then can have no variables and no computed constants.
     """
     where, data = load_named(source)
     where = name or where
     try:
-        graph = _graph(_model(data), len(data), _OPTIONS | _OPAQUE if opaque else _OPTIONS)
+        graph = _graph(_model(data), len(data), as_stored)
         check_graph(graph)
     except (StageError, *DAMAGE) as error:
         raise _refusal(where, error) from error
@@ -151,10 +158,20 @@ def _offsets(model: Any, entry: Any) -> tuple[int, ...]:
     return _integers(words[3:])
 
 
-def _graph(model: Any, file_bytes: int, known: _Known) -> Graph:
-    if model.SubgraphsLength() != 1:
-        raise StageError(f"found {model.SubgraphsLength()} subgraphs, needed 1")
-    subgraph = model.Subgraphs(0)
+def _graph(model: Any, file_bytes: int, as_stored: bool) -> Graph:
+    if not 1 <= model.SubgraphsLength() <= _MOST_SUBGRAPHS:
+        raise StageError(f"found {model.SubgraphsLength()} subgraphs, needed 1 to {_MOST_SUBGRAPHS}")
+    graph = _subgraph(model, 0, file_bytes)
+    if as_stored:
+        return graph
+    numbers = {int(op.options.values[0]) for op in graph.ops if op.kind == "CALL_ONCE"}  # type: ignore[union-attr]
+    if not all(0 < number < model.SubgraphsLength() for number in numbers):
+        raise StageError(f"CALL_ONCE of subgraphs {sorted(numbers)}, needed 1 to {model.SubgraphsLength() - 1}")
+    return with_states(folded(graph), [folded(_subgraph(model, number, file_bytes)) for number in sorted(numbers)])
+
+
+def _subgraph(model: Any, number: int, file_bytes: int) -> Graph:
+    subgraph = model.Subgraphs(number)
     if subgraph.OperatorsLength() > _MOST_OPS or subgraph.TensorsLength() > _MOST_TENSORS:
         found = f"{subgraph.OperatorsLength()} operators and {subgraph.TensorsLength()} tensors"
         raise StageError(f"found {found}, needed at most {_MOST_OPS} and {_MOST_TENSORS}")
@@ -165,7 +182,7 @@ def _graph(model: Any, file_bytes: int, known: _Known) -> Graph:
     tensors = [_tensor(tensor, index, buffers) for index, tensor in enumerate(stored)]
     if sum(tensor.nbytes for tensor in tensors if tensor.data is not None) > _SHARED_CONSTANTS * file_bytes:
         raise StageError("the constants unfold to far more than the file holds, needed buffers of their own")
-    ops = [_op(each, codes, tensors, known) for each in _each(subgraph.Operators, subgraph.OperatorsLength())]
+    ops = [_op(each, codes, tensors) for each in _each(subgraph.Operators, subgraph.OperatorsLength())]
     inputs, outputs = _integers(subgraph.InputsAsNumpy()), _integers(subgraph.OutputsAsNumpy())
     return Graph(tuple(tensors), tuple(ops), inputs, outputs)
 
@@ -185,13 +202,19 @@ def _check_lengths(subgraph: Any, tensors: list[Any]) -> None:
 def _tensor(tensor: Any, index: int, buffers: list[Any]) -> Tensor:
     name = printable((tensor.Name() or f"tensor_{index}".encode()).decode("utf-8", "replace"))
     if tensor.Type() not in _TYPES:
-        raise StageError(f"tensor {name}: type number {tensor.Type()} is not supported, needed int8 or int32")
-    if tensor.IsVariable() or tensor.Sparsity() is not None or tensor.ExternalBuffer() != 0:
-        raise StageError(f"tensor {name}: variable, sparse and external tensors are not supported")
+        found = _TYPE_NAMES.get(tensor.Type(), f"type number {tensor.Type()}")
+        raise StageError(f"tensor {name}: {found} is not supported, needed int8, or int32 for biases and shapes")
+    if tensor.Sparsity() is not None or tensor.ExternalBuffer() != 0:
+        raise StageError(f"tensor {name}: sparse and external tensors are not supported")
     dtype = _TYPES[tensor.Type()]
-    shape = _shape(tensor, name)
+    shape, grid = _shape(tensor, name), _quantisation(tensor, name)
     constant = _constant(buffers[tensor.Buffer()], name, shape, dtype)
-    return Tensor(name, shape, dtype, _quantisation(tensor, name), constant)
+    if tensor.IsVariable():
+        start = grid.zero_point[0] if grid and dtype == "int8" else 0  # the runtime's own choice
+        if constant is not None or math.prod(shape) > _MOST_STATE_ELEMENTS:
+            raise StageError(f"tensor {name}: a variable of shape {shape} with or without data, needed a small one")
+        constant = np.full(shape, start, dtype)
+    return Tensor(name, shape, dtype, grid, constant, is_state=bool(tensor.IsVariable()))
 
 
 def _shape(tensor: Any, name: str) -> tuple[int, ...]:
@@ -199,6 +222,8 @@ def _shape(tensor: Any, name: str) -> tuple[int, ...]:
     if tensor.ShapeLength() > _MOST_DIMENSIONS:
         raise StageError(f"tensor {name}: {tensor.ShapeLength()} dimensions, {needed}")
     shape = _integers(tensor.ShapeAsNumpy())
+    if shape == (0,) and tensor.Type() in (schema.TensorType.INT32, schema.TensorType.INT64):
+        return shape  # the shape of a number, which has no axes
     if any(side < 1 for side in shape) or math.prod(shape) > _MOST_ELEMENTS:
         raise StageError(f"tensor {name}: shape {shape}, {needed} and {_MOST_ELEMENTS} elements")
     return shape
@@ -215,9 +240,12 @@ def _quantisation(tensor: Any, name: str) -> Quantisation | None:
         return None
     scale = tuple(table.ScaleAsNumpy().tolist())
     zero_point = _integers(table.ZeroPointAsNumpy()) or (0,) * len(scale)
-    if len(zero_point) != len(scale) or not all(0 < value < _LARGEST_SCALE for value in scale):
+    if len(zero_point) != len(scale):
         found = f"{len(scale)} scales and {len(zero_point)} zero points"
-        raise StageError(f"tensor {name}: {found}, needed pairs, and scales above 0 and below {_LARGEST_SCALE:g}")
+        raise StageError(f"tensor {name}: {found}, needed pairs")
+    for value in scale:
+        if not 0 <= value < _LARGEST_SCALE:  # 0 is legal for weights that are all zero: see quantisation_check
+            raise StageError(f"tensor {name}: a scale of {value:g}, needed 0 or more and below {_LARGEST_SCALE:g}")
     return Quantisation(scale, zero_point, table.QuantizedDimension())
 
 
@@ -225,40 +253,44 @@ def _constant(buffer: Any, name: str, shape: tuple[int, ...], dtype: DType) -> n
     if buffer.DataLength() == 0:
         if buffer.Offset() > 1 or buffer.Size() > 1:
             raise StageError(f"tensor {name}: its data lie outside the flatbuffer, which is not supported")
-        return None
+        return np.zeros(shape, dtype) if shape == (0,) else None
     raw = buffer.DataAsNumpy()
     if len(raw) != math.prod(shape) * ITEM_BYTES[dtype]:
         raise StageError(f"tensor {name}: {len(raw)} B of data, needed {math.prod(shape) * ITEM_BYTES[dtype]} B")
     return raw.view(np.dtype(dtype).newbyteorder("<")).reshape(shape)
 
 
-def _op(operator: Any, codes: list[Any], tensors: list[Tensor], known: _Known) -> Op:
+def _op(operator: Any, codes: list[Any], tensors: list[Tensor]) -> Op:
     code = codes[operator.OpcodeIndex()]
     # Files older than 2020 keep the number in the 8-bit field; newer ones in both while it fits.
     number = max(code.BuiltinCode(), code.DeprecatedBuiltinCode())
     kind = _KIND_OF_NUMBER.get(number, f"number {number}")
-    if kind not in known:
-        raise StageError(f"operator {kind} is not supported, needed one of {', '.join(sorted(known))}")
+    if kind not in _KNOWN:
+        named = f" {printable(code.CustomCode().decode('utf-8', 'replace'))}" if code.CustomCode() else ""
+        reason = _WHY_NOT.get(kind, f"needed one of {', '.join(sorted(_KNOWN))}")
+        raise StageError(f"operator {kind}{named} is not supported, {reason}")
     lengths = operator.InputsLength(), operator.IntermediatesLength(), operator.OutputsLength()
     if max(lengths) > _MOST_OPERANDS:
         found = "{} inputs, {} intermediates and {} outputs".format(*lengths)
         raise StageError(f"{kind}: {found}, needed at most {_MOST_OPERANDS} of each")
     inputs, outputs = _integers(operator.InputsAsNumpy()), _integers(operator.OutputsAsNumpy())
-    if not outputs or not all(-1 <= index < len(tensors) for index in inputs + outputs) or -1 in outputs:
+    is_complete = bool(outputs) or kind in WITHOUT_RESULT
+    if not is_complete or not all(-1 <= index < len(tensors) for index in inputs + outputs) or -1 in outputs:
         raise StageError(f"{kind}: operands {inputs} -> {outputs}, needed tensors 0 to {len(tensors) - 1}")
-    return Op(kind, tensors[outputs[0]].name, inputs, outputs, _options(operator, kind, known))
+    name = tensors[outputs[0]].name if outputs else kind.lower()
+    return Op(kind, name, inputs, outputs, _options(operator, kind))
 
 
-def _options(operator: Any, kind: str, known: _Known) -> Options:
-    table_name, read = known[kind]
+def _options(operator: Any, kind: str) -> Options:
+    table_name, read = _KNOWN[kind]
     if operator.BuiltinOptions2Type() != 0:
         raise StageError(f"{kind}: options of StableHLO, type {operator.BuiltinOptions2Type()}, needed {table_name}")
     found = operator.BuiltinOptionsType()
-    if found == schema.BuiltinOptions.NONE and kind in _OPTIONS_MAY_BE_ABSENT:
-        return OpaqueOptions() if kind in _OPAQUE else NoOptions()
+    union = operator.BuiltinOptions()
+    if (found == schema.BuiltinOptions.NONE or union is None) and kind in _OPTIONS_MAY_BE_ABSENT:
+        return PlainOptions() if kind in _PLAIN else NoOptions()
     if found != getattr(schema.BuiltinOptions, table_name):
         raise StageError(f"{kind}: options of type {found}, needed {table_name}")
-    union = operator.BuiltinOptions()
     table = getattr(schema, table_name)()
     table.Init(union.Bytes, union.Pos)
     return read(table)
@@ -307,8 +339,14 @@ def _activation(table: Any) -> Activation:
     return ACTIVATIONS[number]
 
 
-def _opaque_options(fields: tuple[str, ...], table: Any) -> OpaqueOptions:
-    return OpaqueOptions(tuple(int(getattr(table, field)()) for field in fields))
+def _plain_options(fields: tuple[str, ...], table: Any) -> PlainOptions:
+    return PlainOptions(tuple(_number(getattr(table, field)()) for field in fields))
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bytes) or value is None:  # the name of a variable, as a number that stands for it
+        return zlib.crc32(value or b"")
+    return float(value) if isinstance(value, float) else int(value)
 
 
 _KIND_OF_NUMBER = {
@@ -321,7 +359,9 @@ _OPTIONS: _Known = {
     "AVERAGE_POOL_2D": ("Pool2DOptions", _pool_options),
     "MAX_POOL_2D": ("Pool2DOptions", _pool_options),
     "ADD": ("AddOptions", lambda table: ActivationOptions(_activation(table))),
+    "SUB": ("SubOptions", lambda table: ActivationOptions(_activation(table))),
     "MUL": ("MulOptions", lambda table: ActivationOptions(_activation(table))),
+    "DIV": ("DivOptions", lambda table: ActivationOptions(_activation(table))),
     "SOFTMAX": ("SoftmaxOptions", lambda table: SoftmaxOptions(table.Beta())),
     "CONCATENATION": ("ConcatenationOptions", lambda table: ConcatOptions(table.Axis(), _activation(table))),
     "MEAN": ("ReducerOptions", _no_options),  # whether the axes are kept shows in the output's shape
@@ -334,7 +374,14 @@ _OPTIONS: _Known = {
     "QUANTIZE": ("QuantizeOptions", _no_options),
     "DEQUANTIZE": ("DequantizeOptions", _no_options),
 }
-_OPAQUE: _Known = {kind: (each.table, partial(_opaque_options, each.fields)) for kind, each in OPAQUE_KINDS.items()}
+_PLAIN: _Known = {
+    kind: (each.table, partial(_plain_options, each.fields)) for kind, each in (SHAPE_RULES | FOLDED_RULES).items()
+}
+_KNOWN = _OPTIONS | _PLAIN
 _OPTIONS_MAY_BE_ABSENT = frozenset(
     kind for kind, (_, read) in _OPTIONS.items() if read in (_no_options, _reshape_options)
-) | {kind for kind, each in OPAQUE_KINDS.items() if each.may_lack_table}
+) | {kind for kind, each in (SHAPE_RULES | FOLDED_RULES).items() if each.may_lack_table}
+_WHY_NOT = {
+    "CUSTOM": "needed TensorFlow Lite's own operators; a network with a custom one runs only where that is linked in",
+    **dict.fromkeys(("WHILE", "IF"), "needed a network without control flow; unroll loops before converting"),
+}

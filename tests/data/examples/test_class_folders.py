@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import wave
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -150,3 +151,12 @@ def test_noise_of_the_folder_is_used_and_is_no_class(tmp_path: Path) -> None:
     assert isinstance(corpus, Corpus)
     assert corpus.classes == ("bark", "miaow")
     assert [len(noise) for noise in corpus.splits["train"].noises] == [30_000]
+
+
+@pytest.mark.parametrize("make", [clips, pictures])
+def test_at_most_so_many_files_of_each_class_and_split(tmp_path: Path, make: Callable[[Path], Path]) -> None:
+    whole, some = found_files(make(tmp_path)), found_files(tmp_path, 6)
+    for split in SPLITS:
+        assert set(some.paths[split]) <= set(whole.paths[split])
+        for label in (0, 1):
+            assert some.labels[split].count(label) == min(6, whole.labels[split].count(label))

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import csv
 import hashlib
-import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 from stages.firmware.assembly.depthwise import DepthwiseShape, depthwise_function
-from stages.firmware.assembly.dot import DotShape, dot_function
-from stages.firmware.assembly.dot_loop import dot_loop_function
+from stages.firmware.assembly.dot import DotShape, Requantisation, VectorShape, dot_function, vector_function
+from stages.firmware.assembly.dot_loop import LoopShape, dot_loop_function
 from stages.firmware.assembly.elementwise import add_function, interleave_function, widen_function
 from stages.firmware.fast.calls import fast_call
 from stages.firmware.fast.dot import Weights
@@ -43,14 +42,14 @@ def assembly_rows() -> Iterator[Row]:
     texts += [add_function(right, limits) for right, limits in zip((1, 9, 22), _LIMITS, strict=True)]
     # Lines, pairs, bytes from line to line, from pixel to pixel: straight, in parts, in lines, both; far offsets.
     sizes = [(1, 1, 0, 4), (3, 5, 40, 12), (2, 163, 700, 16), (3, 3, 2048, 16), (1, 81, 0, 324), (3, 40, 400, 8)]
-    for pixels, weight_bytes in itertools.product((1, 2), (1, 2)):
-        own = [*sizes, (1, 80, 0, 4084)] if weight_bytes == 2 else sizes[:4]
-        texts += [dot_function(DotShape(pixels, *size, weight_bytes=weight_bytes)) for size in own]
-    for pixels, weight_bytes, unshifted in ((1, 1, False), (2, 1, True), (1, 2, True), (2, 2, False)):
-        limits = _LIMITS[1 + unshifted]
-        texts.append(dot_function(DotShape(pixels, 1, 3, 0, 12, *limits, unshifted, weight_bytes)))
-        shape = DotShape(pixels, 0, 0, 0, 0, *limits, unshifted, weight_bytes=1, looped=True)
-        texts.append(dot_loop_function(shape))
+    sizes.append((1, 80, 0, 4084))
+    texts += [dot_function(DotShape(n, *size, n * size[3], 9, 9 * n)) for n in (1, 2) for size in sizes]
+    ends = [Requantisation(*limits, *kind) for limits in _LIMITS for kind in ((False,), (True,), (True, True))]
+    texts += [dot_function(DotShape(2, 1, 3, 0, 12, 24, 5, 10, 4, end)) for end in ends]
+    texts += [dot_function(DotShape(2, 2, 3, 60, 120, 12, 35, 5, stored)) for stored in (1, 3)]
+    texts += [vector_function(VectorShape(*shape)) for shape in ((2,), (64, 3), (320,), (162, 4, ends[2]))]
+    for pixels, unshifted in ((1, False), (2, True), (1, True), (2, False)):
+        texts.append(dot_loop_function(LoopShape(pixels, *_LIMITS[1 + unshifted], unshifted)))
     # Window, outputs at a time, stride, depth multiplier, range, whether a channel has no right shift.
     windows = [(1, 1, 1, 1, 1), (1, 2, 2, 2, 1), (3, 3, 1, 2, 2), (2, 3, 1, 2, 1), (8, 1, 1, 1, 1), (7, 2, 2, 1, 1)]
     windows += [(4, 1, 2, 2, 1), (3, 1, 1, 1, 3, 2), (3, 3, 2, 2, 1), (3, 2, 1, 2, 1, 4, -20, 10, True)]

@@ -18,7 +18,8 @@ from stages.firmware.kernels.c_text import c_array
 from stages.firmware.model_source import CompiledModel
 from stages.firmware.placement import Placement
 
-_RENAMED = ("model_input", "model_output", "model_invoke", "TENSOR_PLACES")
+_RENAMED = ("model_input", "model_output", "model_invoke", "TENSOR_PLACES", "model_reset")
+_SIZES = ("MODEL_INPUT_SIZES", "MODEL_OUTPUT_SIZES")
 _DEFINES = {"BOARD_NAME": '"twin"', "BOARD_CLOCK_HZ": "1u", "BOARD_BAUD": "115200u", "BOARD_MEASURES_ENERGY": "0"}
 
 _MAIN = """
@@ -42,8 +43,9 @@ static const struct {{
     uint32_t input_bytes;
     const int8_t *inputs;
     const struct place *results; /* of each operator */
-    int8_t *(*input)(void);
+    void (*fill)(const int8_t *bytes);
     void (*invoke)(void);
+    void (*reset)(void);
 }} models[] = {{ {rows} }};
 
 static uint32_t model;
@@ -64,9 +66,11 @@ int main(void)
 {{
     prof_timing = true;
     for (model = 0; model < sizeof models / sizeof models[0]; model++) {{
+        if (models[model].reset != 0) {{
+            models[model].reset();
+        }}
         for (uint32_t i = 0; i < {inputs_each}u; i++) {{
-            memcpy(models[model].input(), &models[model].inputs[i * models[model].input_bytes],
-                   models[model].input_bytes);
+            models[model].fill(&models[model].inputs[i * models[model].input_bytes]);
             models[model].invoke();
             board_alive();
         }}
@@ -85,18 +89,25 @@ def twin_outputs(
     folder: Path,
     placements: Sequence[Placement] | None = None,
 ) -> list[np.ndarray]:
-    """What each network makes of its inputs (as many for each), one row per input."""
+    """What each network makes of its inputs (as many for each), one row per input: the bytes of all outputs as int8."""
     found = twin_tensors(models, inputs, folder, placements)
-    return [tensors[model.graph.outputs[0]] for model, tensors in zip(models, found, strict=True)]
+    return [
+        np.concatenate([tensors[index] for index in model.graph.outputs], axis=1)
+        for model, tensors in zip(models, found, strict=True)
+    ]
 
 
 def twin_tensors(
     models: Sequence[CompiledModel],
-    inputs: Sequence[np.ndarray],
+    inputs: Sequence[np.ndarray | Sequence[np.ndarray]],
     folder: Path,
     placements: Sequence[Placement] | None = None,
 ) -> list[dict[int, np.ndarray]]:
-    """The result of every op of each network, read from the arena right after it was written; one row per input."""
+    """The result of every op of each network, read from the arena right after it was written; one row per input.
+
+    A network's inputs follow each other in time; several at once are given as a list of arrays.
+    """
+    inputs = [rows_of(values) for values in inputs]
     placements = placements or [Placement(region="dtcm", macro="PLACE_FAST")] * len(models)
     tools = Toolchain(optimise="O2", path_names={})
     objects: list[Path] = []
@@ -105,13 +116,22 @@ def twin_tensors(
         generated = folder / f"model_{index}"
         write_sources(model, "test", placements[index], generated)
         assembly |= model.assembly
-        renames = {name: f"m{index}_{name}" for name in _RENAMED}
+        renames = {name: f"m{index}_{name}" for name in (*_RENAMED, *_SIZES)}
         sources = [generated / "model.c"]
         objects += tools.compile_all(sources, [*INCLUDES, generated], renames, folder / f"object_{index}")
-        i, _, invoke, places = renames.values()
-        declarations.append(f"int8_t *{i}(void);\nvoid {invoke}(void);\nextern const struct place {places}[];")
+        i, _, invoke, places, reset, *_ = renames.values()
+        several = len(model.inputs) > 1
+        declarations.append(f"void *{i}({'uint32_t' if several else 'void'});\nvoid {invoke}(void);")
+        declarations.append(f"void {reset}(void);\nextern const struct place {places}[];")
         declarations.append(c_array("int8_t", f"inputs_{index}", values, f"inputs of network {index}"))
-        rows.append(f"{{{model.input.nbytes}, inputs_{index}, {places}, {i}, {invoke}}}")
+        offsets = np.cumsum([0, *(tensor.nbytes for tensor in model.inputs)])
+        copies = [
+            f"memcpy({i}({n if several else ''}), &bytes[{offsets[n]}], {tensor.nbytes});"
+            for n, tensor in enumerate(model.inputs)
+        ]
+        declarations.append(f"static void fill_{index}(const int8_t *bytes) {{ {' '.join(copies)} }}")
+        reset = reset if model.graph.states else "0"
+        rows.append(f"{{{model.input_bytes}, inputs_{index}, {places}, fill_{index}, {invoke}, {reset}}}")
     marks = 1 + max(len(model.graph.ops) for model in models)
     (folder / "main.c").write_text(
         _MAIN.format(
@@ -127,6 +147,13 @@ def twin_tensors(
     objects += tools.compile_all([*sources, folder / "assembly.S"], INCLUDES, _DEFINES, folder / "objects")
     image = tools.link(objects, [VIRTUAL / "memory.ld", FIRMWARE / "core" / "sections.ld"], folder / "models.elf")
     return _split(_uart_bytes(image, folder / "uart"), models, len(inputs[0]))
+
+
+def rows_of(values: np.ndarray | Sequence[np.ndarray]) -> np.ndarray:
+    """All inputs of one inference, one behind the other, as int8; one row for each inference."""
+    given = [values] if isinstance(values, np.ndarray) else values
+    rows = [np.ascontiguousarray(each).reshape(len(each), -1).view(np.int8) for each in given]
+    return np.concatenate(rows, axis=1)
 
 
 def _uart_bytes(image: Path, log: Path) -> bytes:

@@ -2,20 +2,20 @@
 
 #include <string.h>
 
-void fast_dot(const struct fast_dot *dot, const int16_t *x, int32_t pixels, int8_t *output)
+void fast_dot(const struct fast_dot *dot, const int16_t *x, int32_t together, int32_t alone, int8_t *output)
 {
     const int32_t outputs = dot->outputs;
-    const int32_t pairs = pixels / 2;
+    const int16_t *const middle = &x[together * dot->pixel_elements];
+    const int16_t *const end = &middle[alone * dot->pixel_elements];
     const int32_t *block = dot->blocks;
     for (int32_t next = 0; next < outputs; next += FAST_DOT_CHANNELS) {
         const int32_t last = outputs - FAST_DOT_CHANNELS;
-        int8_t *y = &output[next < last ? next : last];
-        if (pairs > 0) {
-            dot->two_pixels(x, block, y, dot, pairs);
+        int8_t *y = &output[next < last ? next : last < 0 ? 0 : last];
+        if (together > 0) {
+            dot->two_pixels(x, block, y, middle);
         }
-        if (pixels % 2 != 0) {
-            const int32_t pixel = pixels - 1;
-            dot->one_pixel(&x[pixel * dot->pixel_elements], block, &y[pixel * outputs], dot, 1);
+        if (alone > 0) {
+            dot->one_pixel(middle, block, &y[together * outputs], end);
         }
         block += dot->block_words;
     }

@@ -9,11 +9,9 @@
 
 #define FAST_DOT_CHANNELS 4
 
-struct fast_dot;
-
-/* `count` groups of one or two pixels from `x` on, four outputs each; the outputs of two pixels lie `outputs` apart. */
-typedef void fast_dot_function(const int16_t *x, const int32_t *block, int8_t *y, const struct fast_dot *dot,
-                               int32_t count);
+/* Four outputs of each pixel from `x` on until one begins at `end`, one or two pixels at a time; or, for one pixel, four
+ * outputs of each block from `block` to `end`. */
+typedef void fast_dot_function(const int16_t *x, const int32_t *block, int8_t *y, const void *end);
 
 #define FAST_WIDENED 16 /* values of a round of the next one */
 
@@ -21,19 +19,18 @@ typedef void fast_dot_function(const int16_t *x, const int32_t *block, int8_t *y
 typedef void fast_widen_function(const int8_t *source, int16_t *wide, int32_t rounds);
 
 struct fast_dot {
-    /* The assembly knows the places of these. */
-    int32_t outputs; /* at least 4 */
-    int32_t zero;    /* 2 * zero point of the output + 1 */
-
     fast_dot_function *two_pixels;
     fast_dot_function *one_pixel;
-    const int32_t *blocks; /* one for each four outputs; the last may begin inside the one before */
-    int32_t block_words;
+    const int32_t *blocks;      /* one for each four outputs; the last may begin inside the one before */
     fast_widen_function *widen; /* 0: x keeps the order of the taps; else of each four 0, 2, 1, 3 */
-    int32_t pixel_elements;     /* of x, from pixel to pixel */
+    int32_t outputs;
+    int32_t block_words;
+    int32_t pixel_elements; /* of x, from pixel to pixel */
 };
 
-void fast_dot(const struct fast_dot *dot, const int16_t *x, int32_t pixels, int8_t *output);
+/* Outputs of pixels that lie side by side: `together` of them for two_pixels(), in groups of two or each with the one
+ * below it, as that function was made; then `alone` for one_pixel(). */
+void fast_dot(const struct fast_dot *dot, const int16_t *x, int32_t together, int32_t alone, int8_t *output);
 
 /* int8 to int16 in the order that `dot` wants, no alignment needed; where that is not the taps', `count` is a multiple
  * of four. */

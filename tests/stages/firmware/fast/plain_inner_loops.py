@@ -65,30 +65,49 @@ static void dot_loop(const struct small_dot_walk *walk, const int *shape)
     }
 }
 
-/* shape: pixels, lines, pairs, bytes from line to line and pixel to pixel, limits, bytes of a weight, some unshifted */
-static void dot(const int16_t *x, const int32_t *block, int8_t *y, const struct fast_dot *dot, int32_t groups,
-                const int *shape)
+/* int8 of output `channel` of a block of dot() or vector(). */
+static int8_t requantised(const int32_t *block, int channel, int64_t doubled, const int *limits)
 {
-    const int pixels = shape[0], lines = shape[1], pairs = shape[2], pitch = shape[3], pixel_bytes = shape[4];
-    const int weight_bytes = shape[7], is_long = shape[8], header = is_long ? 20 : 9;
-    const int line_taps = weight_bytes == 2 ? 2 * pairs : (2 * pairs + 3) / 4 * 4;
-    for (int pixel = 0; pixel < groups * pixels; pixel++) {
-        for (int channel = 0; channel < 4; channel++) {
-            int64_t sum = block[channel];
-            for (int line = 0; line < lines; line++) {
-                for (int tap = 0; tap < 2 * pairs; tap++) {
-                    const int at = line * line_taps + tap;
-                    int64_t weight;
-                    if (weight_bytes == 2) {
-                        weight = int16_at(&block[header + 4 * (at / 2) + channel], 2 * (at % 2));
-                    } else {
-                        weight = int8_tap(&block[header], channel, at);
+    return scaled(doubled, block[4 + channel], block[8 + channel], ((const uint8_t *)&block[12])[channel], limits);
+}
+
+/* shape: pixels, stored channels, lines, pairs, bytes from line to line, to the far pixel and to the next pixels,
+   outputs likewise, is masked, limits */
+static void dot(const int16_t *x, const int32_t *block, int8_t *y, const void *end, const int *shape)
+{
+    const int32_t *weights = &block[shape[9] ? 17 : 13];
+    const char *pixel = (const char *)x;
+    for (; pixel != (const char *)end; pixel += shape[6], y += shape[8]) {
+        for (int far = 0; far < shape[0]; far++) {
+            for (int channel = 0; channel < shape[1]; channel++) {
+                int64_t sum = block[channel];
+                for (int pair = 0; pair < shape[2] * shape[3]; pair++) {
+                    const int64_t at = far * shape[5] + pair / shape[3] * shape[4] + 4 * (pair % shape[3]);
+                    for (int tap = 0; tap < 2; tap++) {
+                        sum += int16_at(&weights[4 * pair + channel], 2 * tap) * int16_at(pixel, at + 2 * tap);
                     }
-                    sum += weight * int16_at(x, pixel * pixel_bytes + line * pitch + 2 * tap);
                 }
+                y[far * shape[7] + channel] = requantised(block, channel, sum, &shape[10]);
             }
-            y[pixel * dot->outputs + channel] =
-                finished(block, channel, weight_bytes == 2 ? sum : 2 * sum, dot->zero, is_long, &shape[5]);
+        }
+    }
+}
+
+/* shape: stored channels, pairs, is masked, limits */
+static void vector(const int16_t *x, const int32_t *block, int8_t *y, const void *end, const int *shape)
+{
+    const int header = shape[2] ? 17 : 13;
+    for (; block != (const int32_t *)end; block += header + 2 * shape[1], y += 4) {
+        for (int channel = 0; channel < shape[0]; channel++) {
+            const int64_t low_bias = block[channel / 2 * 2 + 1];
+            const int64_t high_bias = (int32_t)((uint32_t)block[channel / 2 * 2] - (uint32_t)low_bias) >> 8;
+            int64_t sum = channel % 2 ? high_bias : low_bias;
+            for (int tap = 0; tap < 2 * shape[1]; tap++) {
+                const int64_t both = int16_at(&block[header + 2 * (tap / 2) + channel / 2], 2 * (tap % 2));
+                const int64_t low = (int8_t)(both & 255);
+                sum += (channel % 2 ? (both - low) >> 8 : low) * int16_at(x, 2 * tap);
+            }
+            y[channel] = requantised(block, channel, 2 * sum, &shape[3]);
         }
     }
 }
@@ -151,7 +170,9 @@ static void sums(const struct fast_add *params, const int8_t *first, const int8_
 """
 
 _DOT_LOOP = re.compile(r"dot_loop_([12])x4(?:_(\d+)_(\d+))?(_unshifted)?")
-_DOT = re.compile(r"(dot|dot8)_([12])x4_(\d+)_(\d+)_(\d+)_(\d+)(?:_(\d+)_(\d+))?(_unshifted)?")
+_ENDS = r"(?:_(\d+)_(\d+))?(?:_above)?(_masked)?"
+_DOT = re.compile(r"dot_([12])x(\d+)_(\d+)_(\d+)_(\d+)_(\d+)_(\d+)_(\d+)_(\d+)" + _ENDS)
+_VECTOR = re.compile(r"vector_(\d+)_(\d+)" + _ENDS)
 _DEPTHWISE = re.compile(r"depthwise_(\d+)x(\d+)_([12])x([12])_(\d+)_(\d+)(?:_(\d+)_(\d+))?(_unshifted)?")
 
 
@@ -161,7 +182,9 @@ _ADD = re.compile(r"add_(\d+)(?:_(\d+)_(\d+))?")
 def plain_inner_loops(names: Iterable[str]) -> str:
     """C source that defines the functions of these names."""
     # Whatever a program does not call must be used somehow, or the compiler complains.
-    used = ", ".join(f"(void){name}" for name in ("dot", "dot_loop", "depthwise", "interleave", "widen_all", "sums"))
+    used = ", ".join(
+        f"(void){name}" for name in ("dot", "vector", "dot_loop", "depthwise", "interleave", "widen_all", "sums")
+    )
     unused = f"void use_all(void);\nvoid use_all(void)\n{{\n    {used};\n}}\n"
     return _SHARED + unused + "\n".join(map(_function, sorted(set(names))))
 
@@ -172,11 +195,12 @@ def _function(name: str) -> str:
         shape = [int(pixels), *_limits(lowest, highest), int(bool(unshifted))]
         arguments = "const struct small_dot_walk *walk"
         return _wrapper(name, "small_dot_function", arguments, "dot_loop(walk, shape);", shape)
-    if found := _DOT.fullmatch(name):
-        kind, *sizes, lowest, highest, unshifted = found.groups()
-        shape = [*map(int, sizes), *_limits(lowest, highest), 2 if kind == "dot" else 1, int(bool(unshifted))]
-        arguments = "const int16_t *x, const int32_t *block, int8_t *y, const struct fast_dot *layer, int32_t count"
-        return _wrapper(name, "fast_dot_function", arguments, "dot(x, block, y, layer, count, shape);", shape)
+    for pattern, kind in ((_DOT, "dot"), (_VECTOR, "vector")):
+        if found := pattern.fullmatch(name):
+            *sizes, lowest, highest, masked = found.groups()
+            shape = [*map(int, sizes), int(bool(masked)), *_limits(lowest, highest)]
+            arguments = "const int16_t *x, const int32_t *block, int8_t *y, const void *end"
+            return _wrapper(name, "fast_dot_function", arguments, f"{kind}(x, block, y, end, shape);", shape)
     if found := _ADD.fullmatch(name):
         right, lowest, highest = found.groups()
         arguments = (

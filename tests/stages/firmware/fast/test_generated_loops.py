@@ -14,19 +14,24 @@ from hil.virtual.cortex_m7 import straight_cycles
 from hil.virtual.instruction import Decoder
 from hil.virtual.program import Program
 from stages.firmware.assembly.depthwise import DepthwiseShape, depthwise_function
-from stages.firmware.assembly.dot import DotShape
-from stages.firmware.assembly.dot_loop import dot_loop_function
+from stages.firmware.assembly.dot import DotShape, Requantisation, VectorShape, dot_function, vector_function
+from stages.firmware.assembly.dot_loop import LoopShape, dot_loop_function
 from stages.firmware.assembly.elementwise import add_function, interleave_function, widen_function
 from stages.firmware.assembly.instructions import add, load, move, multiply
 from stages.firmware.assembly.schedule import fitted, loop_cycles
 
+_ABOVE = Requantisation(is_signed=False)
 # Cycles of a round by the model, and the multiply-accumulates (or elements) of a round.
 LOOPS = {
     "depthwise 3x3, four outputs": (depthwise_function(DepthwiseShape(3, 3, 2, 2, 1)), 1, 43, 36),
     "depthwise 5x5, four outputs": (depthwise_function(DepthwiseShape(5, 5, 2, 2, 1)), 1, 85, 100),
     "depthwise 7x7, two outputs": (depthwise_function(DepthwiseShape(7, 7, 2, 1, 1)), 1, 80, 98),
-    "four taps of two pixels": (dot_loop_function(DotShape(2, 0, 0, 0, 0, weight_bytes=1, looped=True)), 3, 20, 32),
-    "sixteen taps of a pixel": (dot_loop_function(DotShape(1, 0, 0, 0, 0, weight_bytes=1, looped=True)), 3, 51, 64),
+    # 256 cycles of the multiplier, and the end of eight sums.
+    "64 taps of two pixels": (dot_function(DotShape(2, 1, 32, 0, 128, 256, 64, 128, 4, _ABOVE)), 1, 289, 512),
+    "64 taps of a pixel": (dot_function(DotShape(1, 1, 32, 0, 0, 128, 0, 64, 4, _ABOVE)), 1, 183, 256),
+    "128 taps of a vector": (vector_function(VectorShape(64, 4, _ABOVE)), 1, 319, 512),
+    "four taps of two pixels": (dot_loop_function(LoopShape(2)), 3, 20, 32),
+    "sixteen taps of a pixel": (dot_loop_function(LoopShape(1)), 3, 51, 64),
     "four sums": (add_function(9, (-128, 127)), 1, 24, 4),
     "eight channels of two rows": (interleave_function(), 1, 22, 8),
     "sixteen values to int16": (widen_function(), 1, 13, 16),

@@ -13,7 +13,7 @@ from pipeline.errors import StageError
 from pipeline.stage import read_json
 from stages.firmware.config import StreamConfig
 from stages.firmware.front_end import FrontEnd, design_front_end
-from stages.firmware.memory.regions import VARIABLE_BYTES, place, weight_passes
+from stages.firmware.memory.regions import VARIABLE_BYTES, beside_bytes, place, weight_passes
 from stages.firmware.model_source import CompiledModel, compile_model, model_source
 from stages.firmware.stage import FirmwareConfig
 from stages.firmware.stage import run as firmware
@@ -96,7 +96,7 @@ def test_nothing_is_lost_and_nothing_overlaps_in_two_parts() -> None:
 
 def test_an_arena_goes_wherever_it_fits_to_the_last_byte() -> None:
     model = compiled(wide_network(), "overlap")
-    arena, scratch, beside = model.layout.arena_bytes, model.scratch_bytes, model.input.nbytes
+    arena, scratch, beside = model.layout.arena_bytes, model.scratch_bytes, beside_bytes(model)
     least = 8 * 1024 + scratch  # stack and variables
 
     def region(dtcm: int, sram: int) -> tuple[str, str, bool]:
@@ -107,7 +107,7 @@ def test_an_arena_goes_wherever_it_fits_to_the_last_byte() -> None:
     assert region(least + arena - 1, beside + arena) == ("PLACE_FAST", "", True)
     assert region(least, beside + arena) == ("PLACE_BULK", "PLACE_FAST", False)
     assert region(least - 1, beside + arena + scratch) == ("PLACE_BULK", "", False)
-    what = rf"arena of {arena} B, scratch of {scratch} B and input of {beside} B"
+    what = rf"arena of {arena} B, scratch of {scratch} B and input and output of {beside} B"
     for dtcm, sram in (
         (least + arena, beside - 1),
         (least, beside + arena - 1),
@@ -120,9 +120,9 @@ def test_an_arena_goes_wherever_it_fits_to_the_last_byte() -> None:
 def test_an_arena_in_two_parts_is_refused_with_what_lies_in_dtcm() -> None:
     model = compiled(wide_network())  # 28,800 B fit, 144,000 B do not
     dtcm = 8 * 1024 + model.scratch_bytes + 28_800
-    sram = 144_000 + model.input.nbytes
+    sram = 144_000 + beside_bytes(model)
     assert place(model, with_sizes(BOARD, dtcm=dtcm, sram=sram)).spill is not None
-    needed = rf"input of 28800 B, 28800 B of them in dtcm, need {sram} B, sram .* has {sram - 1} B \(1 B over\)"
+    needed = rf"output of 43200 B, 28800 B of them in dtcm, need {sram} B, sram .* has {sram - 1} B \(1 B over\)"
     with pytest.raises(StageError, match=needed):
         place(model, with_sizes(BOARD, dtcm=dtcm, sram=sram - 1))
 
@@ -130,7 +130,7 @@ def test_an_arena_in_two_parts_is_refused_with_what_lies_in_dtcm() -> None:
 def test_a_front_end_takes_its_share_of_every_memory() -> None:
     model, front_end = compiled(residual_network(0)), make_front_end()
     dtcm = 8 * 1024 + model.scratch_bytes + front_end.fast_bytes + model.layout.arena_bytes
-    sram = front_end.bulk_bytes + model.input.nbytes
+    sram = front_end.bulk_bytes + beside_bytes(model)
     flash = model.constant_bytes + front_end.constant_bytes + model.most_code_bytes + 24 * 1024
     board = with_sizes(BOARD, dtcm=dtcm, sram=sram, flash=flash)
     assert place(model, board, front_end).region == "dtcm"
@@ -186,9 +186,9 @@ def test_a_cache_that_activations_pass_through_holds_half_the_weights() -> None:
     least = VARIABLE_BYTES + model.scratch_bytes
     whole = place(model, with_dtcm(board, least + model.layout.arena_bytes + last))
     assert (whole.spill, whole.ram_weights) == (None, {2})  # both are fetched once: the larger one first
-    parted = place(model, with_dtcm(board, least + model.input.nbytes + last))
+    parted = place(model, with_dtcm(board, least + beside_bytes(model) + last))
     assert parted.spill is not None
-    assert parted.spill.first_bytes == model.input.nbytes
+    assert parted.spill.first_bytes == model.input_bytes
     assert parted.ram_weights == {0}  # now fetched for every row
 
 
@@ -213,7 +213,7 @@ def test_a_network_too_large_for_both_is_refused_with_the_bytes_over() -> None:
     model = compiled(wide_network(150))
     # 150 x 150 x 40 and the input outside of the arena; input and output of the arena do not fit into DTCM either.
     spilled = place_needs(model)
-    over = spilled + model.input.nbytes - 512 * 1024
+    over = spilled + beside_bytes(model) - 512 * 1024
     with pytest.raises(StageError, match=rf"sram of nucleo_h743zi2 has 524288 B \({over} B over\); prune further"):
         place(model, BOARD)
 
@@ -247,7 +247,9 @@ def test_the_footprint_says_which_region_holds_what(tmp_path: Path) -> None:
     arenas = {part["region"]: part["size_bytes"] for part in found["placed"] if part["what"].startswith("arena")}
     assert arenas == {"dtcm": 28_800, "sram": 144_000}
     assert found["arena_bytes"] == 28_800 + 144_000
-    assert found["regions"]["sram"]["used_bytes"] == 144_000 + graph.tensors[graph.inputs[0]].nbytes
+    assert found["regions"]["sram"]["used_bytes"] == 144_000 + sum(
+        graph.tensors[i].nbytes for i in (*graph.inputs, *graph.outputs)
+    )
     assert found["ram_weights_bytes"] == found["sections"][".data"] > 0
     regions = found["regions"]
     assert (

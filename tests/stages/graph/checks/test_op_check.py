@@ -47,7 +47,7 @@ def mistakes() -> list[tuple[str, Graph]]:
         ("0 operators", replace(graph, ops=())),
         ("is never computed", replace(graph, ops=graph.ops[:-1])),
         ("input or output 99", replace(graph, outputs=(99,))),
-        ("is a constant, needed an activation", with_tensor(graph, 0, data=np.zeros((1, 9, 7, 3), np.int8))),
+        ("is a constant or a state, needed an activation", with_tensor(graph, 0, data=np.zeros((1, 9, 7, 3), np.int8))),
         ("input or output -1", replace(graph, inputs=(-1,))),
         ("needed a tensor 0 to 17", replace(graph, outputs=(len(graph.tensors),))),
         ("2 inputs, some of them the same tensor", replace(graph, inputs=(0, 0))),
@@ -64,9 +64,12 @@ def mistakes() -> list[tuple[str, Graph]]:
         ("weights are int16, needed int8 with scales", with_tensor(graph, conv.inputs[1], dtype="int16")),
         ("8 weight scales, needed 1 or 8 on axis 0", weights_on(Quantisation((0.1,) * 8, (0,) * 8, axis=3))),
         ("bias is int16, needed int32", with_tensor(graph, conv.inputs[2], dtype="int16")),
-        ("needed int8 with one scale and zero point", with_tensor(graph, 0, quantisation=Quantisation((0.1,), (128,)))),
         (
-            "needed int8 with one scale and zero point",
+            "needed a scale above 0 and a zero point within int8",
+            with_tensor(graph, 0, quantisation=Quantisation((0.1,), (128,))),
+        ),
+        (
+            "needed a scale above 0 and a zero point within int8",
             with_tensor(graph, 0, quantisation=Quantisation((0.1,), (-129,))),
         ),
         ("needed int8 with one scale and zero point", with_tensor(graph, 0, quantisation=grid)),

@@ -1,4 +1,4 @@
-"""Ops that we do not compute: inspect and optimize plan them, TensorFlow Lite Micro runs them, all others refuse."""
+"""Ops of files of others: inspect and optimize plan them, TensorFlow Lite Micro runs them, all believe their shapes."""
 
 from __future__ import annotations
 
@@ -13,17 +13,16 @@ import pytest
 from ai_edge_litert import schema_py_generated as schema
 
 from pipeline.errors import StageError
-from stages.graph.checks.opaque_ops import OPAQUE_KINDS
-from stages.graph.graph import ConvOptions, Graph, Op, OpaqueOptions, Tensor
+from stages.graph.checks.shape_rules import SHAPE_RULES
+from stages.graph.graph import ConvOptions, Graph, Op, PlainOptions, Tensor
 from stages.graph.judge.tflm_process import run_isolated
 from stages.graph.memory.op_order import OrderProblem
 from stages.graph.memory.resources import op_macs
 from stages.graph.tflite import planned_file
 from stages.graph.tflite.reader import read_tflite
 from stages.tools.inspection import inspect, inspected
-from stages.tools.library import compile_library
 from stages.tools.optimisation import optimised, optimize
-from tests.stages.graph.checks.opaque_graphs import OpaqueBuilder, one_opaque
+from tests.stages.graph.checks.plain_graphs import PlainBuilder, one_plain
 from tests.stages.graph.int8_graphs import random_inputs
 from tests.stages.graph.tflite.test_planned_file import plain
 from tests.stages.graph.tflite.test_reader import edited
@@ -31,23 +30,23 @@ from tests.stages.graph.tflite.test_reader import edited
 
 def branching() -> bytes:
     """Both halves of a SPLIT are kept while the wide map is made; the other way round needs less."""
-    make = OpaqueBuilder(3)
+    make = PlainBuilder(3)
     x = make.input(8, 8, 4)
-    halves = make.opaque(
+    halves = make.add_op(
         "SPLIT", (make.integers([3]), make.conv(x, 16, (1, 1), ConvOptions())), *[(1, 8, 8, 8)] * 2, numSplits=2
     )
-    (left,) = make.opaque("TANH", (halves[0],), (1, 8, 8, 8))
-    (right,) = make.opaque("LEAKY_RELU", (halves[1],), (1, 8, 8, 8), alpha=0.2)
+    (left,) = make.add_op("TANH", (halves[0],), (1, 8, 8, 8))
+    (right,) = make.add_op("LEAKY_RELU", (halves[1],), (1, 8, 8, 8), alpha=0.2)
     wide = make.conv(x, 48, (3, 3), ConvOptions(activation="relu"))
     bounds = (make.integers([0, 0, 0, 0]), make.integers([1, 8, 8, 48]), make.integers([1, 1, 1, 6]))
-    (thin,) = make.opaque("STRIDED_SLICE", (wide, *bounds), (1, 8, 8, 8), endMask=15)
-    (most,) = make.opaque("MAXIMUM", (left, right), (1, 8, 8, 8))
-    (rest,) = make.opaque("SUB", (most, thin), (1, 8, 8, 8))
-    return make.content(*make.opaque("TRANSPOSE", (rest, make.integers([0, 3, 1, 2])), (1, 8, 8, 8)))
+    (thin,) = make.add_op("STRIDED_SLICE", (wide, *bounds), (1, 8, 8, 8), endMask=15)
+    (most,) = make.add_op("MAXIMUM", (left, right), (1, 8, 8, 8))
+    (rest,) = make.add_op("SUB", (most, thin), (1, 8, 8, 8))
+    return make.content(*make.add_op("TRANSPOSE", (rest, make.integers([0, 3, 1, 2])), (1, 8, 8, 8)))
 
 
 def least_peak(graph: Graph) -> int:
-    """By trying every order; no op works in place here, and each may have several results."""
+    """By trying every order, without working in place; ops may have several results."""
     readers = {
         index: {n for n, op in enumerate(graph.ops) if index in op.inputs} for index in range(len(graph.tensors))
     }
@@ -72,19 +71,19 @@ def least_peak(graph: Graph) -> int:
     return best(frozenset(), 0)
 
 
-def test_a_branching_network_of_opaque_ops_is_inspected(tmp_path: Path) -> None:
+def test_a_branching_network_of_shape_rules_is_inspected(tmp_path: Path) -> None:
     path = tmp_path / "model.tflite"
     path.write_bytes(branching())
-    answer, graph = inspect(path, tmp_path / "memory.svg"), read_tflite(path, opaque=True)
+    answer, graph = inspect(path, tmp_path / "memory.svg"), read_tflite(path)
     record = answer.record
-    assert record["peak_bytes"] == least_peak(graph) < record["peak_bytes_stored"] == 64 * (2 * 8 + 48 + 8)
+    assert record["peak_bytes"] <= least_peak(graph) and record["peak_bytes"] < record["peak_bytes_stored"]
     assert record["order_proven_optimal"] and record["layout_proven_optimal"]
-    assert record["ops_without_macs"] == 7
+    assert record["ops_without_macs"] == 6
     convolutions = [op for op in graph.ops if op.kind == "CONV_2D"]
     assert record["macs"] == sum(op_macs(graph, op) for op in convolutions) == 64 * 4 * (16 + 9 * 48)
-    kinds = "LEAKY_RELU, MAXIMUM, SPLIT, STRIDED_SLICE, SUB, TANH, TRANSPOSE"
+    kinds = "LEAKY_RELU, MAXIMUM, SPLIT, STRIDED_SLICE, TANH, TRANSPOSE"
     assert answer.text.splitlines()[-1].split()[:6] == ["8", "TRANSPOSE", "TRANSPOSE19", "1x8x8x8", "-", "0"]
-    assert f"without 7 ops that are planned only: {kinds}" in answer.text
+    assert f"without 6 ops that have none in this count: {kinds}" in answer.text
 
 
 def test_it_is_optimised_with_the_same_bits_and_keeps_its_options(tmp_path: Path) -> None:
@@ -92,7 +91,7 @@ def test_it_is_optimised_with_the_same_bits_and_keeps_its_options(tmp_path: Path
     path.write_bytes(branching())
     record = optimize(path, out).record
     assert record["reordered"] and record["arena_bytes"] < record["arena_bytes_before"]
-    graph, better = (read_tflite(each, opaque=True) for each in (path, out))
+    graph, better = (read_tflite(each) for each in (path, out))
     inputs = [random_inputs(graph, 200)[:, np.newaxis]]
     before, after = run_isolated(path.read_bytes(), graph, inputs), run_isolated(out.read_bytes(), better, inputs)
     np.testing.assert_array_equal(before.outputs[0], after.outputs[0])
@@ -102,33 +101,26 @@ def test_it_is_optimised_with_the_same_bits_and_keeps_its_options(tmp_path: Path
     assert plain([old.operators[number] for number in record["order"]]) == plain(new.operators)
 
 
-@pytest.mark.parametrize("kind", sorted(OPAQUE_KINDS))
+WITH_SCRATCH = {"MIRROR_PAD", "REDUCE_MAX", "REDUCE_MIN", "SUM"}  # some bytes more than a plan knows
+NOT_IN_THE_RUNTIME = {"TILE"}
+
+
+@pytest.mark.parametrize("kind", sorted(set(SHAPE_RULES) - NOT_IN_THE_RUNTIME))
 def test_the_runtime_has_every_kind_and_its_arena_is_as_planned(kind: str) -> None:
-    content = one_opaque(kind)
-    found = optimised(content, 5)
+    found = optimised(one_plain(kind), 5)
     assert kind in [op.kind for op in found.graph.ops]
-    assert found.arena_bytes == found.plan.head_bytes <= found.arena_bytes_before and not found.keeps_own_plan
-    with pytest.raises(StageError, match=r"^model: operator \w+ is not supported, needed one of ADD, AVERAGE_POOL_2D"):
-        read_tflite(content)
+    assert found.arena_bytes <= found.arena_bytes_before
+    if kind not in WITH_SCRATCH:
+        assert found.arena_bytes == found.plan.head_bytes and not found.keeps_own_plan
 
 
-def test_constant_values_of_an_opaque_op_count_as_size_and_axes_do_not() -> None:
-    sizes = {kind: inspected(read_tflite(one_opaque(kind), opaque=True)).size_bytes for kind in ("PRELU", "TRANSPOSE")}
+def test_constant_values_of_an_op_count_as_size_and_axes_do_not() -> None:
+    sizes = {kind: inspected(read_tflite(one_plain(kind))).size_bytes for kind in ("PRELU", "TRANSPOSE")}
     assert sizes == {"PRELU": 8, "TRANSPOSE": 0}
 
 
-def test_everything_else_refuses_the_file_in_the_same_sentence(tmp_path: Path) -> None:
-    path = tmp_path / "model.tflite"
-    path.write_bytes(branching())
-    refused = r"model(\.tflite)?: operator SPLIT is not supported, needed one of ADD, .*, RESHAPE, SOFTMAX$"
-    with pytest.raises(StageError, match=refused):
-        compile_library(path, tmp_path / "made", "fast", "overlap")
-    with pytest.raises(StageError, match=refused):
-        planned_file.without_float_edges(branching())  # as `bring` calls it
-
-
-@pytest.mark.parametrize("kind", ["SVDF", "UNIDIRECTIONAL_SEQUENCE_LSTM", "WHILE", "VAR_HANDLE", "CUSTOM"])
-def test_state_control_flow_and_custom_ops_stay_refused(kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["WHILE", "CUSTOM", "HASHTABLE"])
+def test_control_flow_and_custom_ops_stay_refused(kind: str, tmp_path: Path) -> None:
     def change(model: Any) -> None:
         code = model.operatorCodes[-1]
         code.builtinCode = getattr(schema.BuiltinOperator, kind)
@@ -137,7 +129,7 @@ def test_state_control_flow_and_custom_ops_stay_refused(kind: str, tmp_path: Pat
     path = tmp_path / "model.tflite"
     path.write_bytes(edited(branching(), change))
     for command in (inspect, optimize):
-        with pytest.raises(StageError, match=rf"model\.tflite: operator {kind} is not supported, needed one of ABS, "):
+        with pytest.raises(StageError, match=rf"model\.tflite: operator {kind} is not supported, needed "):
             command(path, tmp_path / "out")
 
 
@@ -165,12 +157,6 @@ def computed_integers(model: Any) -> None:
     model.subgraphs[0].inputs = [*model.subgraphs[0].inputs, place]
 
 
-def wide_integers(model: Any) -> None:
-    tensor = next(each for each in model.subgraphs[0].tensors if each.name.startswith(b"integers"))
-    values = np.asarray(model.buffers[tensor.buffer].data, np.uint8).view(np.int32)
-    tensor.type, model.buffers[tensor.buffer].data = schema.TensorType.INT64, values.astype(np.int64).view(np.uint8)
-
-
 def without_scale(model: Any) -> None:
     next(each for each in model.subgraphs[0].tensors if each.name.startswith(b"TANH")).quantization = None
 
@@ -191,7 +177,6 @@ def without_table(model: Any) -> None:
         ("SPLIT", without_table, "SPLIT: options of type 0, needed SplitOptions"),
         ("TRANSPOSE", first_integers([0, 1, 1, 3]), "TRANSPOSE TRANSPOSE3: .* do not fit together"),
         ("TRANSPOSE", computed_integers, "TRANSPOSE TRANSPOSE3: tensor integers2 is int32, needed int8 with one"),
-        ("TRANSPOSE", wide_integers, "TRANSPOSE TRANSPOSE3: tensor integers2, needed constants, int32, 16 at most"),
         ("SLICE", first_integers([0, 2, 2, 5]), r"SLICE SLICE4: .* do not fit together"),
         ("STRIDED_SLICE", of_table("StridedSliceOptions", ellipsisMask=1), "STRIDED_SLICE .* do not fit together"),
         ("MIRROR_PAD", first_integers([0, 0, 6, 1, 3, 0, 0, 0]), "MIRROR_PAD .* do not fit together"),
@@ -201,10 +186,10 @@ def without_table(model: Any) -> None:
     ],
 )
 def test_what_a_kernel_would_believe_is_checked(kind: str, spoil: Callable[[Any], None], sentence: str) -> None:
-    content = edited(one_opaque(kind), spoil)
+    content = edited(one_plain(kind), spoil)
     started = time.process_time()
     with pytest.raises(StageError, match=rf"^model: .*{sentence}"):
-        read_tflite(content, opaque=True)
+        read_tflite(content)
     assert time.process_time() - started < 0.3
 
 
@@ -215,11 +200,11 @@ def test_mutated_files_are_inspected_or_refused_in_a_sentence() -> None:
         for _ in range(int(draw.integers(1, 6))):
             mutated[int(draw.integers(len(content)))] = int(draw.integers(256))
         try:
-            assert inspected(read_tflite(bytes(mutated), opaque=True)).ops
+            assert inspected(read_tflite(bytes(mutated))).ops
         except StageError as error:
             assert "\n" not in str(error)
             refused += 1
-    assert 50 < refused < 300
+    assert 50 < refused < 295
 
 
 def random_graph(seed: int) -> Graph:
@@ -230,7 +215,7 @@ def random_graph(seed: int) -> Graph:
         sources = tuple({draw.randrange(len(tensors)) for _ in range(draw.randint(1, 2))})
         results = tuple(range(len(tensors), len(tensors) + draw.choice((1, 1, 2, 3))))
         tensors += [Tensor(f"t{index}", (draw.randint(1, 9),), "int8") for index in results]
-        ops.append(Op("SPLIT", f"op{number}", sources, results, OpaqueOptions()))
+        ops.append(Op("SPLIT", f"op{number}", sources, results, PlainOptions()))
     return Graph(tuple(tensors), tuple(ops), (0,), (len(tensors) - 1,))
 
 

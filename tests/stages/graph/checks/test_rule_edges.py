@@ -1,4 +1,4 @@
-"""The rules for opaque ops, one by one: what just fits passes, what just does not is refused."""
+"""The rules of shapes, one by one: what just fits passes, what just does not is refused."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stages.graph.graph import Graph, Op, OpaqueOptions, Quantisation, Tensor
+from stages.graph.graph import Graph, Op, PlainOptions, Quantisation, Tensor
 from tests.stages.graph.checks.test_op_check import fits
 
 GRID = Quantisation((0.1,), (0,))
 
 
-def opaque_op(kind: str, operands: list[tuple[int, ...] | list[int]], options: tuple[int, ...], *results: Any) -> Graph:
-    """One opaque op; operands in brackets are constant integers."""
+def plain_op(kind: str, operands: list[tuple[int, ...] | list[int]], options: tuple[int, ...], *results: Any) -> Graph:
+    """One op; operands in brackets are constant integers."""
     tensors = [
         Tensor(f"x{n}", (len(each),), "int32", data=np.array(each, np.int32))
         if isinstance(each, list)
@@ -25,14 +25,14 @@ def opaque_op(kind: str, operands: list[tuple[int, ...] | list[int]], options: t
     tensors += [Tensor(f"y{n}", each, "int8", GRID) for n, each in enumerate(results)]
     outputs = tuple(range(len(inputs), len(tensors)))
     activations = tuple(n for n in inputs if tensors[n].data is None)
-    return Graph(tuple(tensors), (Op(kind, "op", inputs, outputs, OpaqueOptions(options)),), activations, outputs)
+    return Graph(tuple(tensors), (Op(kind, "op", inputs, outputs, PlainOptions(options)),), activations, outputs)
 
 
 EDGES = [  # kind, operands, options, results; and what just does not fit any more
     (("TANH", [(1, 1, 1, 2, 2)], (), (1, 1, 1, 2, 2)), ("TANH", [(1, 1, 1, 1, 2, 2)], (), (1, 1, 1, 1, 2, 2))),
-    (("SUB", [(1, 2, 2, 3), (3,)], (), (1, 2, 2, 3)), ("SUB", [(1, 1, 2, 2, 3), (3,)], (), (1, 1, 2, 2, 3))),
-    (("SUB", [(1, 3), (1, 3)], (), (1, 3)), ("SUB", [(3,), (1, 1, 2, 2, 3)], (), (1, 1, 2, 2, 3))),
-    (("SUB", [(1, 3), (1, 3)], (), (1, 3)), ("SUB", [(1, 3), (1, 3), (1, 3)], (), (1, 3))),
+    (("MAXIMUM", [(1, 2, 2, 3), (3,)], (), (1, 2, 2, 3)), ("MAXIMUM", [(1, 1, 2, 2, 3), (3,)], (), (1, 1, 2, 2, 3))),
+    (("MAXIMUM", [(1, 3), (1, 3)], (), (1, 3)), ("MAXIMUM", [(3,), (1, 1, 2, 2, 3)], (), (1, 1, 2, 2, 3))),
+    (("MAXIMUM", [(1, 3), (1, 3)], (), (1, 3)), ("MAXIMUM", [(1, 3), (1, 3), (1, 3)], (), (1, 3))),
     (("SQUEEZE", [(1, 2, 1)], (3,), (2,)), ("SQUEEZE", [(1, 2, 1)], (4,), (2,))),
     (("SQUEEZE", [(1, 2, 1)], (1,), (1, 2)), ("SQUEEZE", [(1, 2, 1)], (1,), (1, 3))),
     (("SLICE", [(1, 6), [0, 2], [1, 4]], (), (1, 4)), ("SLICE", [(1, 6), [0, 3], [1, 4]], (), (1, 4))),
@@ -101,12 +101,12 @@ EDGES = [  # kind, operands, options, results; and what just does not fit any mo
 
 @pytest.mark.parametrize("within, beyond", EDGES, ids=lambda case: case[0])
 def test_each_rule_holds_up_to_its_edge_and_not_beyond(within: tuple[Any, ...], beyond: tuple[Any, ...]) -> None:
-    assert fits(opaque_op(*within))
-    assert not fits(opaque_op(*beyond))
+    assert fits(plain_op(*within))
+    assert not fits(plain_op(*beyond))
 
 
 def test_lists_of_integers_are_short() -> None:
     sizes = [1] * 16
-    graph = opaque_op("SPLIT_V", [(1, 16), sizes, [1]], (16,), *[(1, 1)] * 16)
+    graph = plain_op("SPLIT_V", [(1, 16), sizes, [1]], (16,), *[(1, 1)] * 16)
     assert fits(graph)
-    assert not fits(opaque_op("SPLIT_V", [(1, 17), [*sizes, 1], [1]], (17,), *[(1, 1)] * 17))
+    assert not fits(plain_op("SPLIT_V", [(1, 17), [*sizes, 1], [1]], (17,), *[(1, 1)] * 17))

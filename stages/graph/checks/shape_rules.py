@@ -1,8 +1,6 @@
-"""Ops that are planned but not computed here: order, arena and layout need their shapes, not their arithmetic.
+"""Ops that need no class of options: each kind's rule says which numbers of a file it needs and which shapes follow.
 
-`inspect` and `optimize` take them, nothing else does: there is no kernel of ours for them. Each is a pure function of
-int8 activations and constants in TensorFlow Lite Micro, and its kernel asks for no scratch buffer. Kernels believe the
-shapes, axes and counts of a file; so these are checked here as op_check does it for our own ops.
+Kernels believe the shapes, axes and counts of a file; so these are checked here, as op_check does it for the others.
 """
 
 from __future__ import annotations
@@ -15,9 +13,10 @@ import numpy as np
 
 from pipeline.errors import StageError
 from stages.graph.checks.quantisation_check import check_one_scale
-from stages.graph.graph import Graph, Op, OpaqueOptions
+from stages.graph.graph import Graph, Op, PlainOptions
 
 Shape = tuple[int, ...]
+STATEFUL = frozenset({"READ_VARIABLE", "ASSIGN_VARIABLE"})
 _MOST_AXES = 5  # of the runtime's TRANSPOSE; a channel shuffle has as many
 _MOST_BROADCAST_AXES = 4
 _MOST_VALUES = 16
@@ -38,7 +37,7 @@ class _Call:
     def values(self, operand: int) -> list[int]:
         """Axes, sizes or paddings: constants, or the shape would not be known before the run."""
         tensor = self.graph.tensors[self.op.inputs[operand]]
-        if tensor.data is None or tensor.dtype != "int32" or tensor.elements > _MOST_VALUES:
+        if tensor.data is None or tensor.dtype not in ("int32", "int64") or tensor.elements > _MOST_VALUES:
             raise StageError(f"{self.op.title}: tensor {tensor.name}, needed constants, int32, {_MOST_VALUES} at most")
         return [int(value) for value in tensor.data.flat]
 
@@ -169,6 +168,47 @@ def _batched(shape: Shape, call: _Call) -> Shape:
     return (shape[0] * math.prod(blocks), *inner, shape[-1])
 
 
+def _gathered(call: _Call) -> list[Shape]:
+    shape, (axis, batches) = call.shape(), call.options
+    indices = call.graph.tensors[call.op.inputs[1]]
+    _require(indices.data is not None and indices.dtype == "int32" and batches == 0)
+    axis = _axis([axis], shape)
+    _require(all(0 <= int(value) < shape[axis] for value in indices.data.flat))
+    return [(*shape[:axis], *indices.shape, *shape[axis + 1 :])]
+
+
+def _tiled(call: _Call) -> list[Shape]:
+    counts = call.values(1)
+    _require(min(counts) > 0)
+    return [tuple(side * count for side, count in zip(call.shape(), counts, strict=True))]
+
+
+def _spread(call: _Call) -> list[Shape]:
+    target = tuple(call.values(1))
+    _require(min(target, default=1) > 0 and np.broadcast_shapes(call.shape(), target) == target)
+    return [target]
+
+
+def _reversed(call: _Call) -> list[Shape]:
+    for axis in call.values(1):
+        _axis([axis], call.shape())
+    return [call.shape()]
+
+
+def _reduced(call: _Call) -> list[Shape]:
+    """SUM, REDUCE_MAX, REDUCE_MIN."""
+    shape = call.shape()
+    axes = {_axis([axis], shape) for axis in call.values(1)}
+    kept = tuple(1 if axis in axes else side for axis, side in enumerate(shape))
+    removed = tuple(side for axis, side in enumerate(shape) if axis not in axes)
+    return [kept if call.options[0] else removed]
+
+
+def _best_index(call: _Call) -> list[Shape]:
+    axis = _axis(call.values(1), call.shape())
+    return [(*call.shape()[:axis], *call.shape()[axis + 1 :])]
+
+
 def _axis(values: Sequence[int], shape: Shape) -> int:
     _require(len(values) == 1 and -len(shape) <= values[0] < len(shape))
     return values[0] % len(shape)
@@ -184,7 +224,7 @@ def _require(fits: bool) -> None:
 
 
 @dataclass(frozen=True)
-class OpaqueKind:
+class ShapeRule:
     """How an op of this kind stands in a file."""
 
     table: str  # of its options
@@ -192,58 +232,77 @@ class OpaqueKind:
     operands: int | None = 1  # None: any number
     fields: tuple[str, ...] = ()  # the numbers of the table that the rule needs
     may_lack_table: bool = True
+    result: str = "int8"  # its type
 
 
 _STRIDES = ("BeginMask", "EndMask", "ShrinkAxisMask", "EllipsisMask", "NewAxisMask", "Offset")
-OPAQUE_KINDS: dict[str, OpaqueKind] = {
-    "ABS": OpaqueKind("AbsOptions", _same),
-    "BATCH_TO_SPACE_ND": OpaqueKind("BatchToSpaceNDOptions", _batch_to_space, 3),
-    "DEPTH_TO_SPACE": OpaqueKind("DepthToSpaceOptions", _depth_to_space, 1, ("BlockSize",), False),
-    "ELU": OpaqueKind("NONE", _same),
-    "EXPAND_DIMS": OpaqueKind("ExpandDimsOptions", _with_other_ones, 2),
-    "L2_NORMALIZATION": OpaqueKind("L2NormOptions", _same, may_lack_table=False),
-    "LEAKY_RELU": OpaqueKind("LeakyReluOptions", _same, may_lack_table=False),
-    "LOG_SOFTMAX": OpaqueKind("LogSoftmaxOptions", _same),
-    "MAXIMUM": OpaqueKind("MaximumMinimumOptions", _broadcast, 2),
-    "MINIMUM": OpaqueKind("MaximumMinimumOptions", _broadcast, 2),
-    "MIRROR_PAD": OpaqueKind("MirrorPadOptions", _mirrored, 2, ("Mode",), False),
-    "PACK": OpaqueKind("PackOptions", _packed, None, ("Axis", "ValuesCount"), False),
-    "PADV2": OpaqueKind("PadV2Options", _padded, 3),
-    "PRELU": OpaqueKind("NONE", _broadcast, 2),
-    "RESIZE_BILINEAR": OpaqueKind("ResizeBilinearOptions", _resized, 2, may_lack_table=False),
-    "RESIZE_NEAREST_NEIGHBOR": OpaqueKind("ResizeNearestNeighborOptions", _resized, 2, may_lack_table=False),
-    "SLICE": OpaqueKind("SliceOptions", _sliced, 3),
-    "SPACE_TO_BATCH_ND": OpaqueKind("SpaceToBatchNDOptions", _space_to_batch, 3),
-    "SPACE_TO_DEPTH": OpaqueKind("SpaceToDepthOptions", _space_to_depth, 1, ("BlockSize",), False),
-    "SPLIT": OpaqueKind("SplitOptions", _split, 2, ("NumSplits",), False),
-    "SPLIT_V": OpaqueKind("SplitVOptions", _split_by_sizes, 3, ("NumSplits",), False),
-    "SQUARED_DIFFERENCE": OpaqueKind("SquaredDifferenceOptions", _broadcast, 2),
-    "SQUEEZE": OpaqueKind("SqueezeOptions", _with_other_ones, 1, ("SqueezeDimsLength",), False),
-    "STRIDED_SLICE": OpaqueKind("StridedSliceOptions", _strided, 4, _STRIDES, False),
-    "SUB": OpaqueKind("SubOptions", _broadcast, 2, may_lack_table=False),
-    "TANH": OpaqueKind("NONE", _same),
-    "TRANSPOSE": OpaqueKind("TransposeOptions", _transposed, 2),
-    "UNPACK": OpaqueKind("UnpackOptions", _unpacked, 1, ("Axis", "Num"), False),
+_CORNERS = ("AlignCorners", "HalfPixelCenters")
+SHAPE_RULES: dict[str, ShapeRule] = {
+    "ABS": ShapeRule("AbsOptions", _same),
+    "ARG_MAX": ShapeRule("ArgMaxOptions", _best_index, 2, result="int32"),
+    "ARG_MIN": ShapeRule("ArgMinOptions", _best_index, 2, result="int32"),
+    "BATCH_TO_SPACE_ND": ShapeRule("BatchToSpaceNDOptions", _batch_to_space, 3),
+    "BROADCAST_TO": ShapeRule("BroadcastToOptions", _spread, 2),
+    "DEPTH_TO_SPACE": ShapeRule("DepthToSpaceOptions", _depth_to_space, 1, ("BlockSize",), False),
+    "ELU": ShapeRule("NONE", _same),
+    "EXPAND_DIMS": ShapeRule("ExpandDimsOptions", _with_other_ones, 2),
+    "GATHER": ShapeRule("GatherOptions", _gathered, 2, ("Axis", "BatchDims"), False),
+    "L2_NORMALIZATION": ShapeRule("L2NormOptions", _same, may_lack_table=False),
+    "LEAKY_RELU": ShapeRule("LeakyReluOptions", _same, 1, ("Alpha",), False),
+    "LOG_SOFTMAX": ShapeRule("LogSoftmaxOptions", _same),
+    "MAXIMUM": ShapeRule("MaximumMinimumOptions", _broadcast, 2),
+    "MINIMUM": ShapeRule("MaximumMinimumOptions", _broadcast, 2),
+    "MIRROR_PAD": ShapeRule("MirrorPadOptions", _mirrored, 2, ("Mode",), False),
+    "PACK": ShapeRule("PackOptions", _packed, None, ("Axis", "ValuesCount"), False),
+    "PADV2": ShapeRule("PadV2Options", _padded, 3),
+    "PRELU": ShapeRule("NONE", _broadcast, 2),
+    "REDUCE_MAX": ShapeRule("ReducerOptions", _reduced, 2, ("KeepDims",), False),
+    "REDUCE_MIN": ShapeRule("ReducerOptions", _reduced, 2, ("KeepDims",), False),
+    "RESIZE_BILINEAR": ShapeRule("ResizeBilinearOptions", _resized, 2, _CORNERS, False),
+    "RESIZE_NEAREST_NEIGHBOR": ShapeRule("ResizeNearestNeighborOptions", _resized, 2, _CORNERS, False),
+    "REVERSE_V2": ShapeRule("ReverseV2Options", _reversed, 2),
+    "RSQRT": ShapeRule("NONE", _same),
+    "SLICE": ShapeRule("SliceOptions", _sliced, 3),
+    "SPACE_TO_BATCH_ND": ShapeRule("SpaceToBatchNDOptions", _space_to_batch, 3),
+    "SPACE_TO_DEPTH": ShapeRule("SpaceToDepthOptions", _space_to_depth, 1, ("BlockSize",), False),
+    "SPLIT": ShapeRule("SplitOptions", _split, 2, ("NumSplits",), False),
+    "SPLIT_V": ShapeRule("SplitVOptions", _split_by_sizes, 3, ("NumSplits",), False),
+    "SQUARED_DIFFERENCE": ShapeRule("SquaredDifferenceOptions", _broadcast, 2),
+    "SQUEEZE": ShapeRule("SqueezeOptions", _with_other_ones, 1, ("SqueezeDimsLength",), False),
+    "STRIDED_SLICE": ShapeRule("StridedSliceOptions", _strided, 4, _STRIDES, False),
+    "SUM": ShapeRule("ReducerOptions", _reduced, 2, ("KeepDims",), False),
+    "TANH": ShapeRule("NONE", _same),
+    "TILE": ShapeRule("TileOptions", _tiled, 2),
+    "TRANSPOSE": ShapeRule("TransposeOptions", _transposed, 2),
+    "UNPACK": ShapeRule("UnpackOptions", _unpacked, 1, ("Axis", "Num"), False),
 }
 
 
-def check_opaque(graph: Graph, op: Op) -> None:
-    """Raise StageError unless operands, options and results of an opaque op fit together."""
-    assert isinstance(op.options, OpaqueOptions)
-    title, known = op.title, OPAQUE_KINDS[op.kind]
+def check_shapes(graph: Graph, op: Op) -> None:
+    """Raise StageError unless operands, options and results of an op fit together."""
+    assert isinstance(op.options, PlainOptions)
+    if op.kind in STATEFUL:  # made by the reader, which has checked them
+        check_one_scale(op, graph.tensors[op.outputs[0]])
+        return
+    if op.kind not in SHAPE_RULES:
+        raise StageError(f"{op.title}: of computed values or of a variable, needed constants, which can be folded")
+    title, known = op.title, SHAPE_RULES[op.kind]
     needed = "1 or more" if known.operands is None else str(known.operands)
     if min(op.inputs, default=-1) < 0 or len(op.inputs) != (known.operands or len(op.inputs)):
         raise StageError(f"{title}: inputs {op.inputs}, needed {needed}")
     if not any(True for _ in graph.activations_of(op)):
         raise StageError(f"{title}: all operands are constants, needed an activation")
     for index in (*op.inputs, *op.outputs):
-        if graph.tensors[index].data is None or graph.tensors[index].dtype == "int8":
+        if index in op.outputs and known.result != "int8":
+            if graph.tensors[index].dtype != known.result:
+                raise StageError(f"{title}: output is {graph.tensors[index].dtype}, needed {known.result}")
+        elif graph.tensors[index].data is None or graph.tensors[index].dtype == "int8":
             check_one_scale(op, graph.tensors[index])
         if len(graph.tensors[index].shape) > _MOST_AXES:
             raise StageError(f"{title}: {len(graph.tensors[index].shape)} axes, needed at most {_MOST_AXES}")
     results = [graph.tensors[index].shape for index in op.outputs]
     try:
-        expected = known.shapes(_Call(graph, op, op.options.values, results))
+        expected = known.shapes(_Call(graph, op, tuple(map(int, op.options.values)), results))
     except ValueError as error:
         shapes = ", ".join(str(graph.tensors[index].shape) for index in op.inputs)
         raise StageError(f"{title}: operands of shapes {shapes}, or their values, do not fit together") from error

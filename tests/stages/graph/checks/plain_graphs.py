@@ -1,4 +1,4 @@
-"""Files with operators that our writer does not know: it writes a stand-in, the rest is put in here."""
+"""Files with one operator of any kind between two others."""
 
 from __future__ import annotations
 
@@ -6,23 +6,17 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from ai_edge_litert import schema_py_generated as schema
 
-from stages.graph.checks.opaque_ops import OPAQUE_KINDS
-from stages.graph.graph import NoOptions, Op, Quantisation, Tensor
-from stages.graph.tflite import planned_file
+from stages.graph.checks.shape_rules import SHAPE_RULES
+from stages.graph.graph import ActivationOptions, Op, PlainOptions, Quantisation, Tensor
 from stages.graph.tflite.writer import write_tflite
 from tests.stages.graph.int8_graphs import Int8Builder
 
 
-class OpaqueBuilder(Int8Builder):
+class PlainBuilder(Int8Builder):
     """Adds operators of any kind."""
 
-    def __init__(self, seed: int) -> None:
-        super().__init__(seed)
-        self.fields: dict[int, dict[str, Any]] = {}
-
-    def opaque(self, kind: str, inputs: tuple[int, ...], *shapes: tuple[int, ...], **fields: Any) -> list[int]:
+    def add_op(self, kind: str, inputs: tuple[int, ...], *shapes: tuple[int, ...], **fields: Any) -> list[int]:
         """The results; `fields` are those of its options. Their grid is that of the last int8 operand."""
         grid = [t for t in (self.tensors[index] for index in inputs) if t.dtype == "int8"][-1].quantisation
         if kind == "LOG_SOFTMAX":  # the only grid that the runtime takes
@@ -31,8 +25,11 @@ class OpaqueBuilder(Int8Builder):
             grid = Quantisation((1 / 128,), (0,))
         first = len(self.tensors)
         results = [self._add(Tensor(f"{kind}{first + n}", shape, "int8", grid)) for n, shape in enumerate(shapes)]
-        self.ops.append(Op(kind, f"{kind}{first}", inputs, tuple(results), NoOptions()))
-        self.fields[len(self.ops) - 1] = fields
+        rule = SHAPE_RULES.get(kind)
+        values = {name[0].upper() + name[1:]: value for name, value in fields.items()}
+        values["SqueezeDimsLength"] = len(fields.get("squeezeDims", ()))
+        numbers = PlainOptions(tuple(values.get(field, 0) for field in rule.fields)) if rule else ActivationOptions()
+        self.ops.append(Op(kind, f"{kind}{first}", inputs, tuple(results), numbers))
         return results
 
     def integers(self, *values: Any) -> int:
@@ -41,42 +38,33 @@ class OpaqueBuilder(Int8Builder):
         return self._add(Tensor(f"integers{len(self.tensors)}", data.shape, "int32", data=data))
 
     def content(self, *outputs: int) -> bytes:
-        graph = self.graph(*outputs)
-        known = tuple(replace(op, kind="RELU") if n in self.fields else op for n, op in enumerate(graph.ops))
-        model = planned_file.unpack(write_tflite(replace(graph, ops=known), "test"))
-        for number, fields in self.fields.items():
-            kind, operator = graph.ops[number].kind, model.subgraphs[0].operators[number]
-            code = schema.OperatorCodeT()
-            code.builtinCode = getattr(schema.BuiltinOperator, kind)
-            code.deprecatedBuiltinCode = min(code.builtinCode, 127)
-            code.version = 2
-            operator.opcodeIndex = len(model.operatorCodes)
-            model.operatorCodes.append(code)
-            table = OPAQUE_KINDS[kind].table if kind in OPAQUE_KINDS else "NONE"
-            if table != "NONE":
-                operator.builtinOptionsType = getattr(schema.BuiltinOptions, table)
-                operator.builtinOptions = getattr(schema, f"{table}T")()
-                for name, value in fields.items():
-                    assert hasattr(operator.builtinOptions, name)
-                    setattr(operator.builtinOptions, name, value)
-        return planned_file.pack(model)
+        return write_tflite(self.graph(*outputs), "test")
 
 
-def one_opaque(kind: str) -> bytes:
+def one_plain(kind: str) -> bytes:
     """A RELU, the op, and a MAXIMUM of each result with itself, so that the op lies inside the network."""
-    make = OpaqueBuilder(7)
+    make = PlainBuilder(7)
     x = make.unary("RELU", make.input(6, 4, 8))
     same = (1, 6, 4, 8)
-    ints, add = make.integers, make.opaque
+    ints, add = make.integers, make.add_op
     if kind in ("MAXIMUM", "MINIMUM", "SUB", "SQUARED_DIFFERENCE"):
         results = add(kind, (x, make.constant(8)), same)
-    elif kind in ("ABS", "ELU", "L2_NORMALIZATION", "LOG_SOFTMAX", "TANH"):
+    elif kind in ("ABS", "ELU", "L2_NORMALIZATION", "LOG_SOFTMAX", "TANH", "RSQRT"):
         results = add(kind, (x,), same)
     else:
         results = {
             "BATCH_TO_SPACE_ND": lambda: add(
                 kind, (_batched(make, x), ints([2, 2]), ints([[1, 1], [0, 2]])), (1, 6, 4, 8)
             ),
+            "ARG_MAX": lambda: _index(make, kind, x),
+            "ARG_MIN": lambda: _index(make, kind, x),
+            "BROADCAST_TO": lambda: add(kind, (make.flatten(x), ints([1, 3, 192])), (1, 3, 192)),
+            "GATHER": lambda: add(kind, (x, ints([3, 1])), (1, 6, 4, 2), axis=3),
+            "REDUCE_MAX": lambda: add(kind, (x, ints([1, 2])), (1, 8)),
+            "REDUCE_MIN": lambda: add(kind, (x, ints([3])), (1, 6, 4, 1), keepDims=True),
+            "REVERSE_V2": lambda: add(kind, (x, ints([1])), same),
+            "SUM": lambda: add(kind, (x, ints([1, 2])), (1, 8)),
+            "TILE": lambda: add(kind, (x, ints([1, 2, 1, 1])), (1, 12, 4, 8)),
             "DEPTH_TO_SPACE": lambda: add(kind, (x,), (1, 12, 8, 2), blockSize=2),
             "EXPAND_DIMS": lambda: add(kind, (make.flatten(x), ints([1])), (1, 1, 192)),
             "LEAKY_RELU": lambda: add(kind, (x,), same, alpha=0.3),
@@ -104,19 +92,27 @@ def one_opaque(kind: str) -> bytes:
             "TRANSPOSE": lambda: add(kind, (x, ints([0, 3, 1, 2])), (1, 8, 6, 4)),
             "UNPACK": lambda: add(kind, (x,), *[(1, 6, 8)] * 4, axis=2, num=4),
         }[kind]()
-    ends = [make.opaque("MAXIMUM", (result, result), make.tensors[result].shape)[0] for result in results]
+    if kind in ("ARG_MAX", "ARG_MIN"):
+        return make.content(*results)
+    ends = [make.add_op("MAXIMUM", (result, result), make.tensors[result].shape)[0] for result in results]
     return make.content(*ends)
 
 
-def _batched(make: OpaqueBuilder, x: int) -> int:
+def _batched(make: PlainBuilder, x: int) -> int:
     operands = x, make.integers([2, 2]), make.integers([[1, 1], [0, 2]])
-    return make.opaque("SPACE_TO_BATCH_ND", operands, (4, 4, 3, 8))[0]
+    return make.add_op("SPACE_TO_BATCH_ND", operands, (4, 4, 3, 8))[0]
 
 
-def _packed(make: OpaqueBuilder, x: int) -> list[int]:
-    return make.opaque("PACK", (x, x, make.constant(1, 192)), (1, 3, 192), axis=-2, valuesCount=3)
+def _index(make: PlainBuilder, kind: str, x: int) -> list[int]:
+    (result,) = make.add_op(kind, (x, make.integers([3])), (1, 6, 4))
+    make.tensors[result] = replace(make.tensors[result], dtype="int32", quantisation=None)
+    return [result]
 
 
-def _like(make: OpaqueBuilder, index: int, x: int) -> int:
+def _packed(make: PlainBuilder, x: int) -> list[int]:
+    return make.add_op("PACK", (x, x, make.constant(1, 192)), (1, 3, 192), axis=-2, valuesCount=3)
+
+
+def _like(make: PlainBuilder, index: int, x: int) -> int:
     make.tensors[index] = replace(make.tensors[index], quantisation=make.tensors[x].quantisation)
     return index

@@ -1,0 +1,218 @@
+"""Operators that leave nothing to compute on a device: what follows from constants and shapes alone, and variables.
+
+folded        SHAPE of a tensor, and whatever is made of constants only (converters write such chains to find the batch
+              of a RESHAPE), become constants
+with_states   VAR_HANDLE names a variable, READ_VARIABLE and ASSIGN_VARIABLE use it: here each variable is one state,
+              with the first values that a subgraph behind CALL_ONCE gives it; else the zero of its grid
+
+Reading a variable copies the state into a tensor. Assigning copies a tensor into the state; the result of the operator
+is that same tensor under another name, which costs nothing and which nobody reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from pipeline.errors import StageError
+from stages.graph.graph import ConcatOptions, Graph, Op, PlainOptions, Tensor
+
+WITHOUT_RESULT = frozenset({"ASSIGN_VARIABLE", "CALL_ONCE"})
+_MOST_FOLDED = 1 << 16  # elements: a FILL of a few bytes can ask for gigabytes
+
+
+@dataclass(frozen=True)
+class FoldedRule:
+    """How an operator that is folded stands in a file."""
+
+    table: str
+    fields: tuple[str, ...] = ()
+    may_lack_table: bool = True
+
+
+FOLDED_RULES = {
+    "SHAPE": FoldedRule("ShapeOptions"),
+    "RANK": FoldedRule("RankOptions"),
+    "FILL": FoldedRule("FillOptions"),
+    "RANGE": FoldedRule("RangeOptions"),
+    "CAST": FoldedRule("CastOptions"),
+    "FLOOR_DIV": FoldedRule("FloorDivOptions"),
+    "FLOOR_MOD": FoldedRule("FloorModOptions"),
+    "REDUCE_PROD": FoldedRule("ReducerOptions", ("KeepDims",), False),
+    "VAR_HANDLE": FoldedRule("VarHandleOptions", ("Container", "SharedName"), False),
+    "READ_VARIABLE": FoldedRule("ReadVariableOptions"),
+    "ASSIGN_VARIABLE": FoldedRule("AssignVariableOptions"),
+    "CALL_ONCE": FoldedRule("CallOnceOptions", ("InitSubgraphIndex",), False),
+}
+
+
+def folded(graph: Graph) -> Graph:
+    """The graph without operators whose results are known; they are constants then."""
+    tensors, kept = list(graph.tensors), []
+    for op in graph.ops:
+        known = _known(op, tensors) if len(op.outputs) == 1 and op.outputs[0] not in graph.outputs else None
+        if known is None:
+            kept.append(op)
+            continue
+        result = tensors[op.outputs[0]]
+        if known.size > _MOST_FOLDED:
+            raise StageError(f"{op.title}: computes {known.size} constants, needed at most {_MOST_FOLDED}")
+        tensors[op.outputs[0]] = replace(result, data=known.astype(result.dtype), shape=known.shape)
+    return graph if len(kept) == len(graph.ops) else replace(graph, tensors=tuple(tensors), ops=tuple(kept))
+
+
+def _known(op: Op, tensors: Sequence[Tensor]) -> np.ndarray | None:
+    if any(not 0 <= index < len(tensors) for index in op.inputs):
+        return None
+    operands = [tensors[index] for index in op.inputs]
+    if op.kind == "SHAPE":
+        return np.array(operands[0].shape)
+    if op.kind == "RANK":
+        return np.array(len(operands[0].shape))
+    fold = _FOLDS.get(op.kind)
+    values = [tensor.data for tensor in operands if tensor.data is not None and not tensor.is_state]
+    if fold is None or len(values) != len(operands) or not values:
+        return None
+    if op.kind not in _BYTES_ONLY and any(tensor.dtype not in ("int32", "int64", "bool") for tensor in operands):
+        return None
+    if op.kind == "FILL" and values[0].prod(dtype=np.float64) > _MOST_FOLDED:
+        raise StageError(f"{op.title}: of shape {values[0].tolist()}, needed at most {_MOST_FOLDED} elements")
+    if op.kind == "RANGE" and abs(int(values[1]) - int(values[0])) > _MOST_FOLDED:
+        raise StageError(f"{op.title}: longer than {_MOST_FOLDED}, needed a shorter list")
+    try:
+        return np.asarray(fold(op, *values))
+    except (ValueError, IndexError, ZeroDivisionError) as error:
+        raise StageError(f"{op.title}: constants that do not fit together ({error}), needed a whole file") from error
+
+
+def _numbers(op: Op) -> tuple[int, ...]:
+    assert isinstance(op.options, PlainOptions)
+    return tuple(map(int, op.options.values))
+
+
+def strided(op: Op, x: np.ndarray, begin: np.ndarray, end: np.ndarray, stride: np.ndarray) -> np.ndarray:
+    """STRIDED_SLICE without ellipsis and new axes."""
+    begin_mask, end_mask, shrink_mask, *others = _numbers(op)
+    if any(others):
+        raise ValueError("an ellipsis or a new axis in a slice")
+    cuts: list[slice | int] = []
+    for axis, (first, last, step) in enumerate(zip(begin.tolist(), end.tolist(), stride.tolist(), strict=True)):
+        if shrink_mask >> axis & 1:
+            cuts.append(first)
+        else:
+            cuts.append(slice(None if begin_mask >> axis & 1 else first, None if end_mask >> axis & 1 else last, step))
+    return x[tuple(cuts)]
+
+
+def _packed(op: Op, *parts: np.ndarray) -> np.ndarray:
+    return np.stack(parts, axis=_numbers(op)[0])
+
+
+def _joined(op: Op, *parts: np.ndarray) -> np.ndarray:
+    assert isinstance(op.options, ConcatOptions)
+    return np.concatenate(parts, axis=op.options.axis)
+
+
+def _sliced(op: Op, x: np.ndarray, begin: np.ndarray, size: np.ndarray) -> np.ndarray:
+    pairs = zip(begin.tolist(), size.tolist(), strict=True)
+    return x[tuple(slice(first, None if count < 0 else first + count) for first, count in pairs)]
+
+
+def _squeezed(op: Op, x: np.ndarray) -> np.ndarray:
+    return np.squeeze(x)
+
+
+_FOLDS: dict[str, Callable[..., np.ndarray]] = {
+    "STRIDED_SLICE": strided,
+    "SLICE": _sliced,
+    "PACK": _packed,
+    "CONCATENATION": _joined,
+    "RESHAPE": lambda op, x, shape: x.reshape(shape.tolist()),
+    "EXPAND_DIMS": lambda op, x, axis: np.expand_dims(x, int(axis.reshape(-1)[0])),
+    "GATHER": lambda op, x, indices: np.take(x, indices, axis=_numbers(op)[0]),
+    "TRANSPOSE": lambda op, x, axes: x.transpose(axes.tolist()),
+    "FILL": lambda op, shape, value: np.full(shape.tolist(), value.reshape(-1)[0]),
+    "RANGE": lambda op, start, end, step: np.arange(int(start), int(end), int(step)),
+    "CAST": lambda op, x: x,
+    "ADD": lambda op, a, b: a + b,
+    "SUB": lambda op, a, b: a - b,
+    "MUL": lambda op, a, b: a * b,
+    "FLOOR_DIV": lambda op, a, b: a // b,
+    "FLOOR_MOD": lambda op, a, b: a % b,
+    "MAXIMUM": lambda op, a, b: np.maximum(a, b),
+    "MINIMUM": lambda op, a, b: np.minimum(a, b),
+    "REDUCE_PROD": lambda op, x, axes: np.prod(
+        x, axis=tuple(axes.reshape(-1).tolist()), keepdims=bool(_numbers(op)[0])
+    ),
+}
+# These move bytes, whatever they mean.
+_BYTES_ONLY = frozenset({"STRIDED_SLICE", "SLICE", "PACK", "CONCATENATION", "RESHAPE", "EXPAND_DIMS", "GATHER"}) | {
+    *("TRANSPOSE", "FILL")
+}
+
+
+def with_states(graph: Graph, first: Sequence[Graph]) -> Graph:
+    """Variables as states; `first` are the subgraphs that run once, before everything else."""
+    handles = _handles(graph)
+    if not handles and not any(op.kind in WITHOUT_RESULT for op in graph.ops):
+        return graph
+    given = {name: value for each in first for name, value in _given(each).items()}
+    tensors, states, ops = list(graph.tensors), {}, []
+    for op in graph.ops:
+        if op.kind in ("VAR_HANDLE", "CALL_ONCE"):
+            continue
+        if op.kind not in ("READ_VARIABLE", "ASSIGN_VARIABLE"):
+            ops.append(op)
+            continue
+        name = handles.get(op.inputs[0]) if op.inputs else None
+        if name is None or len(op.inputs) != (1 if op.kind == "READ_VARIABLE" else 2):
+            raise StageError(f"{op.title}: operands {op.inputs}, needed a variable named by a VAR_HANDLE")
+        like = tensors[op.outputs[0] if op.kind == "READ_VARIABLE" else op.inputs[1]]
+        if name not in states:
+            states[name] = len(tensors)
+            tensors.append(_state(op, like, given.get(name)))
+        state = tensors[states[name]]
+        if (like.shape, like.dtype) != (state.shape, state.dtype):
+            found = f"{like.dtype} of shape {like.shape}"
+            raise StageError(f"{op.title}: {found}, needed {state.dtype} of shape {state.shape} as everywhere")
+        if op.kind == "READ_VARIABLE":
+            ops.append(replace(op, inputs=(states[name],)))
+            continue
+        tensors.append(replace(like, name=f"{state.name} (new)", data=None))
+        value = op.inputs[1]
+        ops.append(Op("ASSIGN_VARIABLE", tensors[-1].name, (value, states[name]), (len(tensors) - 1,), PlainOptions()))
+    return replace(graph, tensors=tuple(tensors), ops=tuple(ops))
+
+
+def _handles(graph: Graph) -> dict[int, tuple[float, ...]]:
+    """Which variable a tensor stands for, by the numbers of its name."""
+    found = {}
+    for op in graph.ops:
+        if op.kind == "VAR_HANDLE":
+            assert isinstance(op.options, PlainOptions)
+            found[op.outputs[0]] = op.options.values
+    return found
+
+
+def _given(graph: Graph) -> dict[tuple[float, ...], np.ndarray]:
+    handles, found = _handles(graph), {}
+    for op in graph.ops:
+        if op.kind == "VAR_HANDLE":
+            continue
+        data = graph.tensors[op.inputs[1]].data if op.kind == "ASSIGN_VARIABLE" and len(op.inputs) == 2 else None
+        if data is None or op.inputs[0] not in handles:
+            raise StageError(f"{op.title}: in the subgraph of CALL_ONCE, needed variables set to constants only")
+        found[handles[op.inputs[0]]] = data
+    return found
+
+
+def _state(op: Op, like: Tensor, data: np.ndarray | None) -> Tensor:
+    if like.dtype not in ("int8", "int16") or (
+        data is not None and (data.shape, str(data.dtype)) != (like.shape, like.dtype)
+    ):
+        raise StageError(f"{op.title}: a variable of {like.dtype} {like.shape}, needed int8, and first values like it")
+    grid = like.quantisation
+    start = np.full(like.shape, grid.zero_point[0] if grid else 0, like.dtype) if data is None else data
+    return replace(like, name=f"state of {like.name}", data=start, is_state=True)

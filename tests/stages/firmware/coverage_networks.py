@@ -1,0 +1,413 @@
+"""Small networks, at least one for every operator and combination that files of others have; written directly.
+
+Each is the graph that a file holds. What a test does with it: write it, let TensorFlow Lite Micro run it, read it back,
+compile it, and want the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from stages.graph.graph import (
+    ActivationOptions,
+    ConvOptions,
+    Graph,
+    NoOptions,
+    Op,
+    PlainOptions,
+    PoolOptions,
+    Quantisation,
+    Tensor,
+)
+from tests.stages.graph.int8_graphs import Int8Builder
+
+_UNIT = Quantisation((1 / 128,), (0,))
+
+
+class Builder(Int8Builder):
+    """Adds ops of any kind, with any result."""
+
+    def plain(
+        self, kind: str, inputs: tuple[int, ...], *shapes: tuple[int, ...], options: tuple[float, ...] = (), **grid: Any
+    ) -> int:
+        """The first of the results, which have the grid of the first int8 operand, or the given one."""
+        like = next(self.tensors[i] for i in inputs if self.tensors[i].dtype == "int8")
+        quantisation = grid.get("grid", like.quantisation)
+        dtype = grid.get("dtype", "int8")
+        first = len(self.tensors)
+        for number, shape in enumerate(shapes):
+            self._add(Tensor(f"{kind}{first + number}", shape, dtype, quantisation if dtype != "int32" else None))
+        results = tuple(range(first, len(self.tensors)))
+        self.ops.append(Op(kind, f"{kind}{first}", inputs, results, PlainOptions(options)))
+        return first
+
+    def integers(self, *values: Any) -> int:
+        data = np.array(values[0] if len(values) == 1 else values, np.int32)
+        return self._add(Tensor(f"integers{len(self.tensors)}", data.shape, "int32", data=data))
+
+    def pair(self, kind: str, first: int, second: int, factor: float, activation: str = "none") -> int:
+        """SUB and DIV; the result's scale is that of the larger operand, or of the first, times `factor`."""
+        shape = np.broadcast_shapes(self.tensors[first].shape, self.tensors[second].shape)
+        larger = max(self._scale_of(first), self._scale_of(second) if kind == "SUB" else 0)
+        grid = Quantisation((float(np.float32(larger * factor)),), (7,))
+        index = self._add(Tensor(f"{kind}{len(self.tensors)}", shape, "int8", grid))
+        self.ops.append(Op(kind, f"{kind}{index}", (first, second), (index,), ActivationOptions(activation)))
+        return index
+
+    def quantise(self, x: int, dtype: str, scale: float, zero_point: int) -> int:
+        grid = Quantisation((float(np.float32(scale)),), (zero_point,))
+        index = self._add(Tensor(f"QUANTIZE{len(self.tensors)}", self.tensors[x].shape, dtype, grid))
+        self.ops.append(Op("QUANTIZE", f"QUANTIZE{index}", (x,), (index,), NoOptions()))
+        return index
+
+    def shape_of(self, x: int) -> int:
+        index = self._add(Tensor(f"SHAPE{len(self.tensors)}", (len(self.tensors[x].shape),), "int32"))
+        self.ops.append(Op("SHAPE", f"SHAPE{index}", (x,), (index,), PlainOptions()))
+        return index
+
+    def integer_op(self, kind: str, inputs: tuple[int, ...], shape: tuple[int, ...], *options: float) -> int:
+        index = self._add(Tensor(f"{kind}{len(self.tensors)}", shape, "int32"))
+        made = ActivationOptions() if kind == "MUL" else PlainOptions(options)
+        self.ops.append(Op(kind, f"{kind}{index}", inputs, (index,), made))
+        return index
+
+    def state(self, like: int, start: np.ndarray) -> int:
+        """A variable with first values."""
+        tensor = self.tensors[like]
+        return self._add(replace(tensor, name=f"state{len(self.tensors)}", data=start, is_state=True))
+
+    def read(self, state: int) -> int:
+        index = self._add(replace(self.tensors[state], name=f"read{len(self.tensors)}", data=None, is_state=False))
+        self.ops.append(Op("READ_VARIABLE", f"read{index}", (state,), (index,), PlainOptions()))
+        return index
+
+    def assign(self, state: int, value: int) -> None:
+        index = self._add(replace(self.tensors[value], name=f"assign{len(self.tensors)}"))
+        self.ops.append(Op("ASSIGN_VARIABLE", f"assign{index}", (value, state), (index,), PlainOptions()))
+
+
+def _map(make: Builder, *shape: int) -> int:
+    """An input whose values an op has touched already."""
+    return make.conv(make.input(*shape), shape[-1], (1, 1), ConvOptions())
+
+
+def _regrid(make: Builder, x: int, scale: float, zero_point: int = 3) -> int:
+    return make.quantise(x, "int8", scale, zero_point)
+
+
+def _uint8_edges(make: Builder, *, ends: str = "both", zero_point: int = 128) -> list[int]:
+    """As Edge Impulse and OpenMV export: QUANTIZE from uint8 in front, to uint8 behind."""
+    x = make.input(6, 5, 3)
+    if ends in ("both", "in"):
+        make.tensors[x] = replace(
+            make.tensors[x], dtype="uint8", quantisation=Quantisation((make._scale_of(x),), (zero_point,))
+        )
+        x = make.quantise(x, "int8", make._scale_of(x) * (1 if zero_point == 128 else 1.7), zero_point - 128)
+    x = make.conv(x, 8, (3, 3), ConvOptions(stride=(2, 2), activation="relu6"))
+    x = make.softmax(make.fully_connected(make.flatten(x), 4, ActivationOptions()))
+    return [make.quantise(x, "uint8", 1 / 256, 0)] if ends in ("both", "out") else [x]
+
+
+def _static_shape(make: Builder) -> list[int]:
+    """SHAPE, STRIDED_SLICE, PACK, RESHAPE: how Keras asks for the batch."""
+    x = _map(make, 4, 3, 8)
+    shape = make.shape_of(x)
+    bounds = make.integers([0]), make.integers([1]), make.integers([1])
+    batch = make.integer_op("STRIDED_SLICE", (shape, *bounds), (), 0, 0, 1, 0, 0, 0)
+    target = make.integer_op("PACK", (batch, make.integers(96)), (2,), 0, 2)
+    index = make._add(replace(make.tensors[x], name="reshaped", shape=(1, 96)))
+    make.ops.append(Op("RESHAPE", "reshaped", (x, target), (index,), NoOptions()))
+    return [make.fully_connected(index, 5, ActivationOptions())]
+
+
+def _product_of_sides(make: Builder) -> list[int]:
+    """A flattened length that is computed: SHAPE, STRIDED_SLICE, MUL, PACK."""
+    x = _map(make, 4, 3, 8)
+    shape, sides = make.shape_of(x), []
+    for axis in range(1, 4):
+        bounds = make.integers([axis]), make.integers([axis + 1]), make.integers([1])
+        sides.append(make.integer_op("STRIDED_SLICE", (shape, *bounds), (), 0, 0, 1, 0, 0, 0))
+    length = make.integer_op("MUL", (make.integer_op("MUL", (sides[0], sides[1]), ()), sides[2]), ())
+    target = make.integer_op("PACK", (make.integers(1), length), (2,), 0, 2)
+    index = make._add(replace(make.tensors[x], name="reshaped", shape=(1, 96)))
+    make.ops.append(Op("RESHAPE", "reshaped", (x, target), (index,), NoOptions()))
+    return [make.fully_connected(index, 5, ActivationOptions())]
+
+
+def _conv_1d(make: Builder) -> list[int]:
+    """Conv1D of Keras: EXPAND_DIMS, CONV_2D, RESHAPE by SQUEEZE."""
+    x = make.input(20, 6)
+    wide = make.plain("EXPAND_DIMS", (x, make.integers([1])), (1, 1, 20, 6))
+    y = make.conv(wide, 9, (1, 5), ConvOptions(activation="relu"))
+    narrow = make.plain("SQUEEZE", (y,), (1, 20, 9), options=(1,))
+    wide = make.plain("EXPAND_DIMS", (narrow, make.integers([-3])), (1, 1, 20, 9))
+    pooled = make.pool("MAX_POOL_2D", wide, PoolOptions((1, 2), (1, 2)))
+    return [make.plain("SQUEEZE", (pooled,), (1, 10, 9), options=(1,))]
+
+
+def _strided(
+    make: Builder, begin: list[int], end: list[int], step: list[int], shape: tuple[int, ...], *masks: int
+) -> list[int]:
+    x = _map(make, 6, 5, 8)
+    bounds = (make.integers(begin), make.integers(end), make.integers(step))
+    return [make.plain("STRIDED_SLICE", (x, *bounds), shape, options=(*masks, *(0,) * (6 - len(masks))))]
+
+
+def _transposed(make: Builder, *axes: int) -> list[int]:
+    x = _map(make, 6, 5, 8)
+    shape = tuple(make.tensors[x].shape[axis] for axis in axes)
+    return [make.plain("TRANSPOSE", (x, make.integers(list(axes))), shape)]
+
+
+def _shuffle(make: Builder) -> list[int]:
+    """A channel shuffle: five axes."""
+    x = make.reshape(_map(make, 4, 3, 8), (1, 4, 3, 2, 4))
+    turned = make.plain("TRANSPOSE", (x, make.integers([0, 1, 2, 4, 3])), (1, 4, 3, 4, 2))
+    return [make.conv(make.reshape(turned, (1, 4, 3, 8)), 5, (1, 1), ConvOptions())]
+
+
+def _heads(make: Builder) -> list[int]:
+    """Two inputs, three outputs of several sizes, one of them also read on: as YOLO has heads."""
+    x, other = make.input(8, 8, 3), make.input(8, 8, 3)
+    stem = make.conv(make.elementwise("ADD", x, other, ActivationOptions()), 8, (3, 3), ConvOptions(stride=(2, 2)))
+    deep = make.conv(stem, 12, (3, 3), ConvOptions(stride=(2, 2), activation="relu"))
+    return [
+        stem,
+        make.conv(deep, 6, (1, 1), ConvOptions()),
+        make.fully_connected(make.flatten(deep), 3, ActivationOptions()),
+    ]
+
+
+def _mixed_ends(make: Builder) -> list[int]:
+    """A picture of uint8 and a vector of int8; outputs of both types."""
+    x, other = make.input(6, 6, 2), make.input(7)
+    make.tensors[x] = replace(make.tensors[x], dtype="uint8", quantisation=Quantisation((make._scale_of(x),), (128,)))
+    inner = make.conv(make.quantise(x, "int8", make._scale_of(x), 0), 4, (3, 3), ConvOptions())
+    flat = make.fully_connected(make.flatten(inner), 7, ActivationOptions())
+    total = make.elementwise("ADD", flat, other, ActivationOptions())
+    return [make.quantise(total, "uint8", make._scale_of(total), 128), flat]
+
+
+def _passed_on(make: Builder) -> list[int]:
+    """An input that is an output, too, beside a computed one."""
+    x = make.input(4, 4, 2)
+    return [make.conv(x, 3, (3, 3), ConvOptions()), make.reshape(x, (1, 32))]
+
+
+def _resized(make: Builder, kind: str, size: tuple[int, int], *corners: int) -> list[int]:
+    x = _map(make, 5, 4, 3)
+    return [make.plain(kind, (x, make.integers(list(size))), (1, *size, 3), options=corners)]
+
+
+def _stream(make: Builder, *, first: int | None = None) -> list[int]:
+    """A streaming convolution, as microWakeWord has them: old frames, the new one, the window moves on."""
+    frame = make.input(1, 1, 6)
+    rng = np.random.default_rng(3)
+    zero_point = make.tensors[frame].quantisation.zero_point[0]  # type: ignore[union-attr]
+    shape = (1, 3, 1, 6)
+    start = np.full(shape, zero_point, np.int8) if first is None else rng.integers(-128, 128, shape).astype(np.int8)
+    state = make.state(frame, start)
+    make.tensors[state] = replace(make.tensors[state], shape=shape)
+    held = make.concatenate(1, make.read(state), frame)
+    moved = make.plain("STRIDED_SLICE", (held, *_tail(make)), shape, options=(0, 0, 0, 0, 0, 0))
+    make.assign(state, moved)
+    y = make.conv(held, 8, (4, 1), ConvOptions(padding="valid", activation="relu"))
+    return [make.fully_connected(make.flatten(y), 3, ActivationOptions())]
+
+
+def _tail(make: Builder) -> Iterator[int]:
+    for values in ([0, 1, 0, 0], [1, 4, 1, 6], [1, 1, 1, 1]):
+        yield make.integers(values)
+
+
+def _two_streams(make: Builder) -> list[int]:
+    """Two states; one is read again after it was assigned, and sees the new values."""
+    x = make.input(5)
+    sums, last = make.state(x, np.full((1, 5), -7, np.int8)), make.state(x, np.arange(5, dtype=np.int8)[None])
+    total = make.elementwise("ADD", x, make.read(sums), ActivationOptions())
+    total = make.quantise(total, "int8", make._scale_of(x), make.tensors[x].quantisation.zero_point[0])  # type: ignore[union-attr]
+    make.assign(sums, total)
+    old = make.read(last)
+    make.assign(last, make.plain("MAXIMUM", (make.read(sums), old), (1, 5)))
+    return [make.read(last), make.read(sums)]
+
+
+def _curve(
+    make: Builder, kind: str, scale: float, *options: float, grid: Quantisation | None = None, zero_point: int = -11
+) -> list[int]:
+    x = _regrid(make, make.input(8, 8, 4), scale, zero_point)
+    return [make.plain(kind, (x,), (1, 8, 8, 4), options=options, **({"grid": grid} if grid else {}))]
+
+
+def _with(make: Builder, kind: str, *shape: int, factor: float = 1.0, activation: str = "none") -> list[int]:
+    """SUB, DIV with another tensor or a constant."""
+    x = _map(make, 5, 4, 6)
+    other = make.constant(*shape) if shape else make.conv(x, 6, (1, 1), ConvOptions())
+    if kind == "DIV":  # nothing is divided by nothing
+        values = make.tensors[other].data
+        assert values is not None
+        grid = Quantisation((make._scale_of(other),), (-128,))
+        make.tensors[other] = replace(make.tensors[other], quantisation=grid, data=np.maximum(values, -120))
+    return [make.pair(kind, x, other, factor, activation)]
+
+
+def _extreme(make: Builder, kind: str, *shape: int) -> list[int]:
+    x = _map(make, 5, 4, 6)
+    other = make.constant(*shape) if shape else make.conv(x, 6, (1, 1), ConvOptions())
+    return [make.plain(kind, (x, other), (1, 5, 4, 6))]
+
+
+def _squared(make: Builder) -> list[int]:
+    x = _map(make, 5, 4, 6)
+    other = make.conv(x, 6, (1, 1), ConvOptions())
+    scale = 60 * max(make._scale_of(x), make._scale_of(other)) ** 2
+    return [make.plain("SQUARED_DIFFERENCE", (x, other), (1, 5, 4, 6), grid=Quantisation((scale,), (-100,)))]
+
+
+def _prelu(make: Builder) -> list[int]:
+    x = _map(make, 5, 4, 6)
+    return [make.plain("PRELU", (x, make.constant(1, 1, 6)), (1, 5, 4, 6))]
+
+
+def _split(make: Builder, kind: str) -> list[int]:
+    x = _map(make, 6, 4, 8)
+    if kind == "SPLIT":
+        first = make.plain("SPLIT", (make.integers([3]), x), (1, 6, 4, 4), (1, 6, 4, 4), options=(2,))
+    elif kind == "SPLIT_V":
+        first = make.plain(
+            "SPLIT_V", (x, make.integers([1, 5]), make.integers([-3])), (1, 1, 4, 8), (1, 5, 4, 8), options=(2,)
+        )
+    else:
+        first = make.plain("UNPACK", (x,), *[(1, 6, 8)] * 4, options=(2, 4))
+        return [make.plain("MAXIMUM", (first, first + 3), (1, 6, 8)), first + 1]
+    return [make.plain("TANH", (first,), make.tensors[first].shape, grid=_UNIT), first + 1]
+
+
+def _pack(make: Builder) -> list[int]:
+    x = make.reshape(_map(make, 4, 3, 2), (1, 24))
+    other = make.constant(1, 24)
+    make.tensors[other] = replace(make.tensors[other], quantisation=make.tensors[x].quantisation)
+    return [make.plain("PACK", (x, other, x), (1, 3, 24), options=(1, 3))]
+
+
+def _padded(make: Builder, kind: str, *options: float) -> list[int]:
+    x = _map(make, 6, 4, 3)
+    operands = [x, make.integers([[0, 0], [2, 1], [3, 0], [0, 0]])]
+    if kind == "PADV2":
+        value = make.constant(1)
+        make.tensors[value] = replace(make.tensors[value], quantisation=make.tensors[x].quantisation)
+        operands.append(value)
+    return [make.plain(kind, tuple(operands), (1, 9, 7, 3), options=options)]
+
+
+def _moved(make: Builder, kind: str, shape: tuple[int, ...], *options: float, values: Any = None) -> list[int]:
+    x = _map(make, 6, 4, 8)
+    operands = (x,) if values is None else (x, *(make.integers(each) for each in values))
+    return [make.plain(kind, operands, shape, options=options)]
+
+
+def _null_pad(make: Builder) -> list[int]:
+    return [make.pad(_map(make, 5, 4, 3), (1, 2), (0, 1), (0, 0))]
+
+
+def _silent_channel(make: Builder) -> list[int]:
+    """A weight scale of 0 where all weights are 0, as in MCUNet."""
+    y = make.conv(make.input(6, 5, 3), 8, (3, 3), ConvOptions(activation="relu"))
+    weights, bias = (make.tensors[index] for index in make.ops[-1].inputs[1:])
+    assert weights.quantisation and weights.data is not None
+    weights.data[2] = 0
+    scales = tuple(0.0 if n == 2 else scale for n, scale in enumerate(weights.quantisation.scale))
+    make.tensors[make.ops[-1].inputs[1]] = replace(weights, quantisation=replace(weights.quantisation, scale=scales))
+    make.tensors[make.ops[-1].inputs[2]] = replace(bias, quantisation=None)
+    return [make.conv(y, 4, (1, 1), ConvOptions())]
+
+
+NETWORKS: dict[str, Callable[[Builder], list[int]]] = {
+    "uint8 in and out": _uint8_edges,
+    "uint8 in": lambda make: _uint8_edges(make, ends="in"),
+    "uint8 out": lambda make: _uint8_edges(make, ends="out"),
+    "uint8 in on another grid": lambda make: _uint8_edges(make, zero_point=90),
+    "static shape": _static_shape,
+    "computed length": _product_of_sides,
+    "STRIDED_SLICE": lambda make: _strided(make, [0, 1, 0, 2], [1, 6, 5, 8], [1, 2, 1, 3], (1, 3, 5, 2)),
+    "STRIDED_SLICE backwards, shrunk": lambda make: _strided(
+        make, [0, 1, -1, 2], [1, 6, -6, 3], [1, 2, -1, 1], (1, 3, 5), 1, 0, 8
+    ),
+    "STRIDED_SLICE of one line": lambda make: _strided(
+        make, [0, 2, 0, 0], [0, 3, 0, 0], [1, 1, 1, 1], (5, 8), 12, 12, 3
+    ),
+    "Conv1D": _conv_1d,
+    "SUB": lambda make: _with(make, "SUB"),
+    "SUB of a constant": lambda make: _with(make, "SUB", 6, factor=1.5, activation="relu"),
+    "SUB of a number": lambda make: _with(make, "SUB", 1),
+    "TRANSPOSE": lambda make: _transposed(make, 0, 3, 1, 2),
+    "TRANSPOSE of a map": lambda make: _transposed(make, 0, 2, 1, 3),
+    "TRANSPOSE with the batch": lambda make: _transposed(make, 2, 0, 3, 1),
+    "TRANSPOSE of nothing": lambda make: [
+        make.plain(
+            "TRANSPOSE", (make.reshape(_map(make, 1, 5, 8), (1, 5, 1, 8)), make.integers([0, 2, 1, 3])), (1, 1, 5, 8)
+        )
+    ],
+    "channel shuffle": _shuffle,
+    "several inputs and outputs": _heads,
+    "ends of two types": _mixed_ends,
+    "input as output": _passed_on,
+    "RESIZE_NEAREST_NEIGHBOR": lambda make: _resized(make, "RESIZE_NEAREST_NEIGHBOR", (10, 8), 0, 0),
+    "RESIZE_NEAREST_NEIGHBOR half pixels": lambda make: _resized(make, "RESIZE_NEAREST_NEIGHBOR", (7, 9), 0, 1),
+    "RESIZE_NEAREST_NEIGHBOR corners": lambda make: _resized(make, "RESIZE_NEAREST_NEIGHBOR", (8, 3), 1, 0),
+    "stream": _stream,
+    "stream with first values": lambda make: _stream(make, first=1),
+    "two streams": _two_streams,
+    "MINIMUM": lambda make: _extreme(make, "MINIMUM"),
+    "MINIMUM with a constant": lambda make: _extreme(make, "MINIMUM", 1),
+    "MAXIMUM": lambda make: _extreme(make, "MAXIMUM"),
+    "MAXIMUM with a constant": lambda make: _extreme(make, "MAXIMUM", 1, 4, 1),
+    "LEAKY_RELU": lambda make: _curve(make, "LEAKY_RELU", 0.03, 0.1),
+    "LEAKY_RELU on another grid": lambda make: _curve(
+        make, "LEAKY_RELU", 0.03, 0.3, grid=Quantisation((0.021,), (-40,))
+    ),
+    "PRELU": _prelu,
+    "TANH": lambda make: _curve(make, "TANH", 0.02, grid=_UNIT),
+    "TANH, wide": lambda make: _curve(make, "TANH", 0.3, grid=_UNIT),
+    "ABS": lambda make: _curve(make, "ABS", 0.03),
+    "ABS on another grid": lambda make: _curve(make, "ABS", 0.03, grid=Quantisation((0.02,), (-128,))),
+    "ELU": lambda make: _curve(make, "ELU", 0.03, grid=Quantisation((0.02,), (-80,))),
+    "RSQRT": lambda make: _curve(make, "RSQRT", 0.03, grid=Quantisation((0.02,), (-128,)), zero_point=-128),
+    "SPLIT": lambda make: _split(make, "SPLIT"),
+    "SPLIT_V": lambda make: _split(make, "SPLIT_V"),
+    "UNPACK": lambda make: _split(make, "UNPACK"),
+    "PACK": _pack,
+    "MIRROR_PAD reflect": lambda make: _padded(make, "MIRROR_PAD", 0),
+    "MIRROR_PAD symmetric": lambda make: _padded(make, "MIRROR_PAD", 1),
+    "PADV2": lambda make: _padded(make, "PADV2"),
+    "PAD": _null_pad,
+    "DEPTH_TO_SPACE": lambda make: _moved(make, "DEPTH_TO_SPACE", (1, 12, 8, 2), 2),
+    "SPACE_TO_DEPTH": lambda make: _moved(make, "SPACE_TO_DEPTH", (1, 3, 2, 32), 2),
+    "SPACE_TO_BATCH_ND": lambda make: _moved(
+        make, "SPACE_TO_BATCH_ND", (4, 3, 2, 8), values=([2, 2], [[0, 0], [0, 0]])
+    ),
+    "GATHER": lambda make: _moved(make, "GATHER", (1, 6, 4, 3), 3, 0, values=([5, 0, 5],)),
+    "GATHER of lines": lambda make: _moved(make, "GATHER", (1, 2, 4, 8), 1, 0, values=([4, 1],)),
+    "SLICE": lambda make: _moved(make, "SLICE", (1, 5, 2, 4), values=([0, 1, 2, 3], [1, -1, 2, 4])),
+    "BROADCAST_TO": lambda make: [
+        make.plain(
+            "BROADCAST_TO", (make.reshape(_map(make, 1, 4, 2), (1, 4, 1, 2)), make.integers([1, 4, 3, 2])), (1, 4, 3, 2)
+        )
+    ],
+    "SQUARED_DIFFERENCE": _squared,
+    "REVERSE_V2": lambda make: _moved(make, "REVERSE_V2", (1, 6, 4, 8), values=([2],)),
+    "DIV": lambda make: _with(make, "DIV", 6, factor=0.4),
+    "DIV by a number": lambda make: _with(make, "DIV", 1, factor=0.5, activation="relu"),
+    "silent channel": _silent_channel,
+}
+
+
+def coverage_network(name: str) -> Graph:
+    """The graph of one of them."""
+    make = Builder(sum(map(ord, name)))
+    outputs = NETWORKS[name](make)
+    return make.graph(*outputs)
