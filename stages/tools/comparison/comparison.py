@@ -71,12 +71,18 @@ def verdict_sentence(each: Compared) -> str:
     for verdict in ("worse", "better"):
         whole = [one for one in each.certain if one.verdict == verdict and not one.is_layer]
         layers = [one for one in each.certain if one.verdict == verdict and one.is_layer]
-        named = [f"{_TITLES.get(one.column, one.column)} {_change(one)}".strip() for one in whole[:6]]
-        named += [f"{len(layers)} layers"] if layers else []
+        titles = dict.fromkeys(_TITLES.get(one.column, one.column) for one in whole)
+        named = [f"{title} {_moved(whole, title)}" for title in titles]
+        named += [f"{len(layers)} layer{'s' * (len(layers) > 1)}"] if layers else []
         words += [f"{verdict}: {', '.join(named)}"] if named else []
     noise = sum(one.verdict == "noise" for one in each.found)
     told = "; ".join(words) or "equal: nothing differs by more than noise"
     return told + (f" ({noise} differences are noise)" if noise else "")
+
+
+def _moved(found: Sequence[Finding], title: str) -> str:
+    """How much, on one board or on several."""
+    return " and ".join(dict.fromkeys(_change(one) for one in found if _TITLES.get(one.column, one.column) == title))
 
 
 def figure_rows(each: Compared) -> list[list[str]]:
