@@ -247,6 +247,7 @@ def inputs(
 
     return dict(
         chart_library=folder / "vega.js",
+        model=put(folder / "model.tflite", "network"),
         **trained,
         plan=put(folder / "plan.json", planned),
         memory=put(folder / "memory.json", memory(names, network.peak_bytes)),
