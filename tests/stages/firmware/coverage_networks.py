@@ -18,12 +18,11 @@ from stages.graph.graph import (
     Graph,
     NoOptions,
     Op,
-    PlainOptions,
     PoolOptions,
     Quantisation,
     Tensor,
 )
-from tests.stages.firmware.coverage_builder import Builder
+from tests.stages.firmware.coverage_builder import Builder, lstm, svdf
 
 _UNIT = Quantisation((1 / 128,), (0,))
 
@@ -305,53 +304,6 @@ def _multiplied(
     return [make.plain("BATCH_MATMUL", (x, y), (1, *result), options=turns, grid=grid)]
 
 
-def _svdf(make: Builder) -> list[int]:
-    """Two filters for each of five units, a memory of four."""
-    x, rng = make.input(7), make.rng
-
-    def stored(name: str, shape: tuple[int, ...], dtype: str, scale: float, most: int) -> int:
-        data = rng.integers(-most, most + 1, shape).astype(dtype)
-        return make._add(Tensor(name, shape, dtype, Quantisation((scale,), (0,)), data))  # type: ignore[arg-type]
-
-    feature, time = stored("feature", (10, 7), "int8", 0.01, 127), stored("time", (10, 4), "int16", 0.0001, 30000)
-    bias = stored("bias", (5,), "int32", 1e-6, 10000)
-    state = make._add(
-        Tensor(
-            "held",
-            (1, 40),
-            "int16",
-            Quantisation((0.01 * make._scale_of(x),), (0,)),
-            np.zeros((1, 40), np.int16),
-            is_state=True,
-        )
-    )
-    result = make._add(Tensor("svdf", (1, 5), "int8", Quantisation((make._scale_of(x) * 4.0,), (5,))))
-    make.ops.append(Op("SVDF", "svdf", (x, feature, time, bias, state), (result,), PlainOptions((2, 1))))
-    return [make.fully_connected(result, 3, ActivationOptions())]
-
-
-def _lstm(make: Builder, *, clip: float = 0.0, power: int = -11) -> list[int]:
-    """Six steps of four inputs, five units, as Keras' LSTM is converted."""
-    x, rng, units, inputs = make.input(6, 4), make.rng, 5, 4
-    make.set_grid(x, 0.02, -5)
-    operands = [-1] * 24
-    operands[0] = x
-    for place in (*range(1, 9), *range(12, 16)):
-        shape = (units,) if place >= 12 else (units, inputs if place < 5 else units)
-        most, dtype = (3000, "int32") if place >= 12 else (127, "int8")
-        data = rng.integers(-most, most + 1, shape).astype(dtype)
-        grid = Quantisation((0.0002 if place >= 12 else 0.01,), (0,))
-        operands[place] = make._add(Tensor(f"gate{place}", shape, dtype, grid, data))  # type: ignore[arg-type]
-    grid = Quantisation((1 / 127,), (3,))
-    operands[18] = make._add(Tensor("hidden", (1, units), "int8", grid, np.full((1, units), 3, np.int8), is_state=True))
-    cell = Quantisation((2.0**power,), (0,))
-    operands[19] = make._add(Tensor("cell", (1, units), "int16", cell, np.zeros((1, units), np.int16), is_state=True))
-    result = make._add(Tensor("lstm", (1, 6, units), "int8", grid))
-    options = PlainOptions((4, clip, 0.0, 0))
-    make.ops.append(Op("UNIDIRECTIONAL_SEQUENCE_LSTM", "lstm", tuple(operands), (result,), options))
-    return [make.fully_connected(make.flatten(result), 3, ActivationOptions()), result]
-
-
 def _pictures(make: Builder) -> list[int]:
     """A convolution with dilation as older converters write it: the batch holds four pictures meanwhile."""
     x = _map(make, 6, 4, 8)
@@ -454,9 +406,9 @@ NETWORKS: dict[str, Callable[[Builder], list[int]]] = {
     "TRANSPOSE_CONV of a wide stride": lambda make: _transposed_conv(make, 2, 3, "same", 15),
     "BATCH_MATMUL": lambda make: _multiplied(make, (3, 5, 6), (3, 6, 4), (3, 5, 4), 0, 0),
     "BATCH_MATMUL turned": lambda make: _multiplied(make, (5, 6), (4, 6), (5, 4), 0, 1),
-    "SVDF": _svdf,
-    "LSTM": _lstm,
-    "LSTM, clipped": lambda make: _lstm(make, clip=0.9, power=-13),
+    "SVDF": svdf,
+    "LSTM": lstm,
+    "LSTM, clipped": lambda make: lstm(make, clip=0.9, power=-13),
     "batch of pictures": _pictures,
     "silent channel": _silent_channel,
 }
