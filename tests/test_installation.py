@@ -77,7 +77,7 @@ def budgets_hold(folder: Path, name: str) -> None:
     assert (row["fits"], row["source"], row["board"]) == ("true", "virtual", "nucleo_f767zi")
 
 
-# Full sizes (600 pictures, 400 sounds, the defaults): python -m tests.benchmarks.new_users
+# Full sizes (600 pictures, 400 sounds, the defaults): python -m tests.benchmarks.users.new_users
 @pytest.mark.slow
 @pytest.mark.parametrize(("option", "make"), [("--images", pictures), ("--sounds", clips)])
 def test_somebodys_folder_becomes_a_project_that_runs_within_its_budgets(
