@@ -1,4 +1,6 @@
-"""`pipeline import`: other people's Keras models become full-int8 .tflite files that the pipeline optimises and runs.
+"""`pipeline import`: other people's models become full-int8 .tflite files that the pipeline optimises and runs.
+
+A float .tflite is quantised by `float_import`. Of a Keras model the following holds.
 
 TensorFlow's converter quantises with a representative set (`keras_conversion`, in a process of its own); the result is
 read back, checked and handed to `optimisation`. Needs the extra `tf`.
@@ -29,6 +31,10 @@ _QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1", "TF_ENABLE_
 def import_keras(model: Path, data: Path, out: Path) -> Answer:
     """Write the int8 model, in its best order and with its arena plan, to `out`."""
     rows = _checked_rows(data)
+    if model.suffix == ".tflite" and model.is_file():
+        from stages.tools.float_import import import_float
+
+        return import_float(model, rows, out)
     if not model.exists():
         raise StageError(f"{model}: no such file; needed a .keras or .h5 model, or a SavedModel folder")
     if importlib.util.find_spec("tensorflow") is None:

@@ -40,7 +40,7 @@ _WORKER_LIMIT_S = 3600
 _GROWN = 10_000_000  # entries
 _RARE = 40  # one file in so many has a list that is grown
 _EVERY_INSPECTED = 3  # of the files that can be read
-# Operators of other people's files, each in a network of tests/stages/firmware/coverage_networks.py.
+# Operators of other people's files, each in a network of tests/stages/firmware/coverage/networks.py.
 _OF_OTHERS = (
     *("static shape", "Conv1D", "stream with first values", "two streams", "LSTM", "SVDF", "TRANSPOSE_CONV", "UNPACK"),
     *("BATCH_MATMUL", "GATHER", "RESIZE_BILINEAR", "several inputs and outputs", "uint8 in and out", "STRIDED_SLICE"),
@@ -67,7 +67,7 @@ class Summary:
 def base_models(paths: Sequence[Path] = ()) -> list[bytes]:
     """Sound files to start from."""
     from stages.graph.tflite.writer import write_tflite
-    from tests.stages.firmware.coverage_networks import coverage_network
+    from tests.stages.firmware.coverage.networks import coverage_network
     from tests.stages.graph.int8_graphs import residual_network
     from tests.stages.graph.tflite.test_float_edges import float_network
     from tests.stages.graph.tflite.test_planned_file import rich_file

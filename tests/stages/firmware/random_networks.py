@@ -20,7 +20,7 @@ from stages.graph.graph import ActivationOptions, ConvOptions, Graph, Op, PoolOp
 from stages.graph.memory.fusion import Chain, Links
 from stages.graph.padding import map_size
 from stages.graph.simplify.lowering import lowered
-from tests.stages.firmware.coverage_builder import Builder
+from tests.stages.firmware.coverage.builder import Builder
 from tests.stages.firmware.random_others import Others
 
 _ACTIVATIONS = ("none", "relu", "relu6")

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from stages.graph.graph import ConvOptions, Op, Quantisation, Tensor
-from tests.stages.firmware.coverage_builder import Builder
+from tests.stages.firmware.coverage.builder import Builder
 
 _SCALES = (1e-5, 1e3)  # of operands here: beyond them the runtime refuses one or the other
 _MOST_ELEMENTS = 6000
