@@ -16,8 +16,6 @@ from stages.report.evidence import Evidence
 from stages.report.figures import BoardFigures, NetworkFigures, Spread
 from stages.report.page.document import NOTHING, count, fixed, percent
 
-MODEL_DOUBT = "±25 %"  # of modelled cycles, and so of modelled time and energy
-
 
 @dataclass(frozen=True)
 class Cell:
@@ -101,7 +99,7 @@ def latency(figures: BoardFigures) -> tuple[str, str]:
     if figures.latency_ms is not None:
         return _with_spread(figures.latency_ms), f"measured, n {figures.n}"
     if figures.latency_ms_modelled is not None:
-        return fixed(figures.latency_ms_modelled), f"modelled ({MODEL_DOUBT})"
+        return fixed(figures.latency_ms_modelled), f"modelled: {figures.model_error}"
     return NOTHING, ""
 
 
@@ -110,7 +108,7 @@ def energy(figures: BoardFigures) -> tuple[str, str]:
     if figures.energy_mj is not None:
         return f"{_with_spread(figures.energy_mj)} mJ", f"measured, n {figures.energy.get('n', figures.n)}"
     if figures.energy_mj_modelled is not None:
-        return f"{figures.energy_mj_modelled:.3f} mJ", f"modelled ({MODEL_DOUBT})"
+        return f"{figures.energy_mj_modelled:.3f} mJ", f"modelled, like the time: {figures.model_error}"
     return NOTHING, ""
 
 

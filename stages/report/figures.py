@@ -93,6 +93,7 @@ class BoardFigures:
     energy_mj: Spread | None  # by an instrument
     energy_mj_simulated: Spread | None  # by the simulated instrument of a twin
     energy: Mapping[str, Any]  # how it was found, with its uncertainty: as in device.json
+    model_error: str = ""  # what is known of how far modelled time is off
 
 
 def network_figures(
@@ -140,6 +141,7 @@ def board_figures(name: str, footprint: Path, samples: Path, device: Path, devic
         cycles_modelled=told["cycles_modelled"],
         cycles_zero_wait=told["cycles_zero_wait"],
         latency_ms_modelled=latency_ms_modelled,
+        model_error=(told.get("model_error") or {}).get("text", ""),
         latency_ms=spread_of(rows, "latency_ms"),
         power_w_modelled=power_w,
         energy_mj_modelled=None if latency_ms_modelled is None else power_w * latency_ms_modelled,

@@ -92,9 +92,10 @@ def _notes(boards: Sequence[BoardFigures]) -> list[str]:
     if any(figures.source == "virtual" for figures in boards):
         notes.append("source virtual: instructions counted on a QEMU twin; no board was measured.")
         notes.append(
-            "modelled: cycles from a Cortex-M7 model with cache line fills (±25 %), ms at the board's clock, mJ at its"
+            "modelled: cycles from a Cortex-M7 model with cache line fills, ms at the board's clock, mJ at its typical"
         )
-        notes.append("typical power; outputs are bit-identical to TensorFlow Lite Micro's.")
+        notes.append("power; outputs are bit-identical to TensorFlow Lite Micro's. What is known of the model's error:")
+        notes += [f"  {figures.board}: {figures.model_error}" for figures in boards if figures.model_error]
     if any(figures.source == "virtual" and figures.cycles_modelled is None for figures in boards):
         notes.append(
             "cycles are not modelled: the profiler needs a C compiler (apt-get install gcc, then --force measure)."
