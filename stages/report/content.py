@@ -111,7 +111,7 @@ def energy(figures: BoardFigures) -> tuple[str, str]:
     if figures.energy_mj is not None:
         return f"{_with_spread(figures.energy_mj)} mJ", f"measured, n {figures.energy.get('n', figures.n)}"
     if figures.energy_mj_modelled is not None:
-        return f"{figures.energy_mj_modelled:.3f} mJ", f"modelled, like the time: {figures.model_error}"
+        return f"{figures.energy_mj_modelled:.3f} mJ", f"modelled ({MODEL_DOUBT})"
     return NOTHING, ""
 
 

@@ -19,7 +19,7 @@ from pipeline.stage import read_json
 from stages.nets.config import BudgetConfig
 from stages.report.device_lines import device_lines
 
-MODEL_UNCERTAINTY = 0.25  # of modelled cycles, and so of modelled time and energy
+MODEL_UNCERTAINTY = 0.25  # of modelled energy: time and power; that of the time alone is in BoardFigures.model_error
 
 
 @dataclass(frozen=True)
