@@ -194,7 +194,7 @@ def test_a_changed_qat_setting_reruns_qat_and_what_follows_and_nothing_before(do
 @pytest.mark.parametrize("line", sorted(line for line in LINES if "epochs=4" not in line and "why" not in line))
 def test_a_line_of_the_readme_works_on_a_finished_run(done, line):
     words = shlex.split(line)[1:]
-    if "runs" in words:  # takes no settings
+    if words[0] in ("runs", "report"):  # take no settings
         argv = [sys.executable, "-m", "pipeline.cli", *words]
         ran = subprocess.run(argv, cwd=done.folder, env=done.env(), capture_output=True, text=True)
         assert "kws_dscnn_s-quick" in ran.stdout
