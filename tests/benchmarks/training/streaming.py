@@ -47,8 +47,6 @@ NETWORK = NetworkConfig(name="mobilenet_v1", width_multiplier=0.1)
 BUDGET = BudgetConfig(size_bytes="40KB", macs="700K")
 PRUNE = PruneConfig(epochs=2, batch=100, threads=1, update_every=10, rate=12.0, missed_budgets="report")
 TRAINING = TrainingConfig(device="cpu", workers=2, checkpoint_minutes=0.25)
-    device="cpu", workers=2, checkpoint_minutes=0.25, pictures=PictureChanges(crop_scale=(0.6, 1.0))
-)
 ROUNDS, STEPS = 5, 20  # of the timing
 
 
@@ -202,7 +200,7 @@ def main() -> None:
     for clock in ("clock", "processor"):
         stream, memory = times[f"stream {clock}"], times[f"memory {clock}"]
         sys.stdout.write(
-            f"step by the {clock}: two workers {stream:.1f} ms, in memory {memory:.1f} ms, ratio {stream / memory:.3f}\n"
+            f"step, {clock} time: two workers {stream:.1f} ms, in memory {memory:.1f} ms, ratio {stream / memory:.3f}\n"
         )
     sys.stdout.write(f"a worker makes a batch in {batch_ms(given.work):.1f} ms of processor time\n")
 
