@@ -46,5 +46,5 @@ def prune_metrics(trained: Trained, budget: BudgetConfig) -> PruneMetrics:
 
 def write_network(path: Path, net: nn.Module) -> Path:
     """The state_dict, contiguous, readable with weights_only."""
-    torch.save({name: tensor.contiguous() for name, tensor in net.state_dict().items()}, path)
+    torch.save({name: tensor.cpu().contiguous() for name, tensor in net.state_dict().items()}, path)
     return path

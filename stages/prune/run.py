@@ -109,7 +109,9 @@ def started(task: Task, stored: Mapping[str, Any] | None = None) -> PruningRun:
     run = _run_of(task, tuple(stored["widths"]))
     if stored["pruning"] is not None:
         run.pruning = WidthUpdate(run.channels, task.config, task.budget)
-        run.pruning.state = WidthState(**{**stored["pruning"], "theta": np.array(stored["pruning"]["theta"])})
+        state = stored["pruning"]
+        masks = [mask.to(task.device) for mask in state["masks"]]
+        run.pruning.state = WidthState(**{**state, "theta": np.array(state["theta"]), "masks": masks})
     run.macs_trained = stored["macs_trained"]
     run.rows = [TrajectoryRow(**row) for row in stored["rows"]]
     return run

@@ -51,7 +51,7 @@ class Trained:
 
 def train(task: Task, progress: Progress, checkpoint: Checkpoint) -> Trained:
     """Train, prune, shrink, train on."""
-    with reproducible(task.config.threads):
+    with reproducible(task.config.threads, task.device.type):
         unpruned = find_channels(task.build(), task.network.input_shape)
         refuse_unreachable(task, unpruned)
         run = loop.train(task.recipe, partial(started, task), task.batches, progress, checkpoint)

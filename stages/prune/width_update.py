@@ -78,7 +78,10 @@ class WidthUpdate:
         self.channels, self.config = channels, config
         self.objectives = Objectives(channels, config, budget)
         self.rule = WidthRule(channels, config)
-        self.state = WidthState(np.zeros(len(self.rule.full)), [torch.ones(width) for width in channels.widths])
+        device = next(channels.module.parameters()).device
+        self.state = WidthState(
+            np.zeros(len(self.rule.full)), [torch.ones(width, device=device) for width in channels.widths]
+        )
 
     @property
     def is_settled(self) -> bool:
