@@ -14,7 +14,7 @@ import typer
 from pipeline.api.console import PlainReporter, reporter_for_stderr
 from pipeline.api.run import completed
 from pipeline.cli.options import CORES, AsJson, Boards, ExperimentName, Jobs, Quick, Settings, Virtual, chosen
-from pipeline.cli.output import print_json, print_lines
+from pipeline.cli.output import print_answer, print_json, print_lines
 from pipeline.config import load_project
 from pipeline.engine.assembly import RunOptions, cache_root, experiment_runner
 from pipeline.engine.cache import Cache, remove_tree, tree_bytes
@@ -102,6 +102,29 @@ def runs(
         print_lines(run_table(wanted))
 
 
+def compare(
+    subjects: Annotated[
+        list[str],
+        typer.Argument(help="runs (id, latest, latest~1, EXPERIMENT/latest, folder) or CSV files", metavar="RUN..."),
+    ],
+    fail_on: Annotated[
+        list[str] | None,
+        typer.Option("--fail-on", help="exit code 1 at such a change: 'latency_ms > 2%'", metavar="EXPR"),
+    ] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="for a comment on a change")] = False,
+    html: Annotated[Path | None, typer.Option("--html", help="write a page", metavar="FILE.html")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Hold runs against the first one: what changed, what is more than noise."""
+    project = load_project(chosen.file)
+    store = run_store(project)
+    named = [_subject(store, text) for text in subjects]
+    answer = project.tool("compare")(named, fail_on or (), markdown, html)
+    print_answer(answer, as_json)
+    if answer.record["failed"]:
+        raise typer.Exit(1)
+
+
 def gc(
     max_age: Annotated[str, typer.Option(help="remove what was not used for this long")] = "30d",
     max_size: Annotated[
@@ -143,8 +166,17 @@ def clean(yes: Annotated[bool, typer.Option("--yes", help="do not ask")] = False
 
 
 def add_to(app: typer.Typer) -> None:
-    for function in (run, runs, gc, clean):
+    for function in (run, runs, compare, gc, clean):
         app.command()(function)
+
+
+def _subject(store: RunStore, text: str) -> tuple[str, Path]:
+    """Its name in tables, and where it is."""
+    path = Path(text)
+    if path.suffix == ".csv" and path.is_file():
+        return path.name, path
+    found = store.find(text)
+    return found.id, found.folder
 
 
 def _to_drop(store: RunStore, wanted: Sequence[StoredRun], text: str) -> list[StoredRun]:

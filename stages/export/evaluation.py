@@ -89,7 +89,7 @@ def golden_inputs(split: Labelled, count: int) -> Labelled:
 
 def int8_classes(graph: Graph, split: Labelled) -> np.ndarray:
     """What is chosen for each example, by the numpy reference (which `verify` has shown to be the runtime's equal)."""
-    scores = run_graph(graph, split.inputs, keep_all=False)[graph.outputs[0]]
+    scores = run_graph(graph, [split.inputs], keep_all=False)[graph.outputs[0]]
     chosen: np.ndarray = scores.reshape(len(scores), -1).argmax(1)
     return chosen
 

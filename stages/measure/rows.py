@@ -11,8 +11,9 @@ from typing import Any
 from boards import Board
 from hil.virtual.profiler import OpProfile
 from pipeline.stage import Target
+from pipeline.text import csv_cell
 from stages.graph.graph import Graph
-from stages.graph.memory.resources import op_macs
+from stages.graph.memory.resources import op_macs, op_size_bytes
 from stages.measure.energy import EnergyResult, energy_record, window_energies_mj
 from stages.measure.seen import AudioSeen, FrontEndSeen, Seen, StreamSeen
 
@@ -23,7 +24,9 @@ SAMPLE_COLUMNS = (
 LAYER_COLUMNS = (
     *("index", "op", "name", "kernel", "macs", "instructions"),
     *("cycles_modelled", "cycles_zero_wait", "cycles", "arena_live_bytes"),
+    *("latency_ms_modelled", "latency_ms", "weight_bytes"),
 )
+_CYCLES = ("cycles_modelled", "cycles")
 RUNTIME = "aot"  # the network compiled ahead of time to C
 
 
@@ -74,15 +77,16 @@ def write_layers(
     """
     rows: list[dict[str, object]] = []
     if front_end is not None:
-        counts = _counts(front_end.seen.ticks, seen, front_end.profile)
+        counts = _timed(_counts(front_end.seen.ticks, seen, front_end.profile), seen)
         rows.append({"index": -1, "op": "MFCC", "name": "front_end", "kernel": "mfcc_clip", **counts})
     for index, (chosen, ticks) in enumerate(zip(kernels, seen.op_ticks, strict=True)):
         rows.append(
             {
                 **{"index": index, "op": chosen["kind"], "name": chosen["name"], "kernel": chosen["kernel"]},
                 "macs": sum(op_macs(graph, graph.ops[number]) for number in chosen["ops"]),
-                **_counts(ticks, seen, None if profile is None else profile[index : index + 1]),
+                **_timed(_counts(ticks, seen, None if profile is None else profile[index : index + 1]), seen),
                 "arena_live_bytes": chosen["arena_live_bytes"],
+                "weight_bytes": sum(op_size_bytes(graph, graph.ops[number]) for number in chosen["ops"]),
             }
         )
     return _write(path, LAYER_COLUMNS, rows)
@@ -96,6 +100,12 @@ def _counts(ticks: int, seen: Seen, profile: Sequence[OpProfile] | None) -> dict
         "cycles_modelled": None if profile is None else sum(op.cycles_modelled for op in profile),
         "cycles_zero_wait": None if profile is None else sum(op.cycles_zero_wait for op in profile),
     }
+
+
+def _timed(counts: Mapping[str, int | None], seen: Seen) -> dict[str, float | None]:
+    """The same with milliseconds at the device's clock."""
+    modelled, measured = (None if count is None else count / seen.clock_hz * 1e3 for count in map(counts.get, _CYCLES))
+    return {**counts, "latency_ms_modelled": modelled, "latency_ms": measured}
 
 
 def _with_latency(counts: Mapping[str, int | None], board: Board) -> dict[str, Any]:
@@ -161,5 +171,6 @@ def _write(path: Path, columns: Sequence[str], rows: Iterable[Mapping[str, objec
     with path.open("w", newline="") as stream:
         writer = csv.DictWriter(stream, columns, lineterminator="\n")
         writer.writeheader()
-        writer.writerows(rows)
+        for row in rows:
+            writer.writerow({key: csv_cell(cell) if isinstance(cell, str) else cell for key, cell in row.items()})
     return path

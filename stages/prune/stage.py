@@ -43,9 +43,8 @@ def run(
 ) -> Pruned:
     from stages.nets.registry import save_architecture
     from stages.prune.layer_table import write_layers
-    from stages.prune.metrics import prune_metrics, write_network
     from stages.prune.task import Task
-    from stages.prune.training import train
+    from stages.prune.training import prune_metrics, train, write_network
     from stages.prune.trajectory import group_names, write_trajectory
     from stages.training.examples import load_examples
     from stages.training.history import write_history

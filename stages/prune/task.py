@@ -24,6 +24,8 @@ from stages.training.layout import laid_out, memory_format_of, with_unit_strides
 from stages.training.loop import Recipe
 
 EVALUATION_BATCH = 500
+USUAL_BATCH, SMALLEST_BATCH, STEPS_PER_EPOCH = 100, 16, 20
+USUAL_LEARNING_RATE = 0.1
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +48,15 @@ class Task:
 
     @property
     def batch(self) -> int:
-        return min(self.config.batch, len(self.examples.train))
+        count = len(self.examples.train)
+        usual = max(SMALLEST_BATCH, min(USUAL_BATCH, count // STEPS_PER_EPOCH))
+        return min(self.config.batch or usual, count)
+
+    @property
+    def learning_rate(self) -> float:
+        """Of a batch that was chosen for a small set in proportion: each step has seen as much less."""
+        share = 1.0 if self.config.batch else min(1.0, self.batch / USUAL_BATCH)
+        return self.config.learning_rate or USUAL_LEARNING_RATE * share
 
     @property
     def recipe(self) -> Recipe:
@@ -55,7 +65,7 @@ class Task:
             step="prune",
             epochs=config.epochs,
             steps_per_epoch=len(self.examples.train) // self.batch,
-            learning_rate=config.learning_rate,
+            learning_rate=self.learning_rate,
             label_smoothing=config.label_smoothing,
             seed=config.seed,
             warmup_epochs=config.warmup_epochs,
@@ -93,6 +103,13 @@ class Task:
         for x, y in self.examples.train_batches(chosen[first:], [derived_seed(seed, "waveforms", epoch)]):
             yield self.laid_out(changed(x)), y
 
+    def validation_batch(self, update: int) -> tuple[Tensor, Tensor]:
+        """The validation examples for the task loss of an update."""
+        validation = self.examples.validation
+        generator = seeded(self.config.seed, "validation", update)
+        chosen = torch.randperm(len(validation), generator=generator)[: self.config.validation_batch]
+        return self.laid_out(validation.x[chosen]), validation.y[chosen].to(self.device)
+
     def accuracy(self, net: nn.Module, forward: Callable[[Tensor], Tensor], split: Split) -> float:
         """`forward` runs `net`, masked or not."""
         found = predictions(net, lambda part: forward(self.laid_out(part)), split.x, EVALUATION_BATCH)
@@ -102,7 +119,7 @@ class Task:
         momentum = self.config.momentum
         return torch.optim.SGD(
             net.parameters(),
-            lr=self.config.learning_rate,
+            lr=self.learning_rate,
             momentum=momentum,
             weight_decay=self.config.weight_decay,
             nesterov=momentum > 0,

@@ -13,10 +13,10 @@ import pandas as pd
 from stages.report.charts.device import best_known
 from stages.report.charts.network import worst_confusions
 from stages.report.evidence import Evidence
-from stages.report.figures import BoardFigures, NetworkFigures, Spread
+from stages.report.figures import MODEL_UNCERTAINTY, BoardFigures, NetworkFigures, Spread
 from stages.report.page.document import NOTHING, count, fixed, percent
 
-MODEL_DOUBT = "±25 %"  # of modelled cycles, and so of modelled time and energy
+MODEL_DOUBT = f"±{100 * MODEL_UNCERTAINTY:g} %"
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,8 @@ import torch
 from pipeline.stage import Checkpoint
 from stages.nets.config import BudgetConfig
 from stages.prune.config import PruneConfig
-from stages.prune.metrics import write_network
 from stages.prune.task import Task
-from stages.prune.training import train
+from stages.prune.training import train, write_network
 from stages.qat.config import QatConfig
 from stages.qat.quantised_network import fake_quant_network, measured, save_quantised
 from stages.qat.training import train as fine_tune

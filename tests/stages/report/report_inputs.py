@@ -241,6 +241,7 @@ def make_report(
 
     report: Report = run.function(
         chart_library=folder / "vega.js",
+        model=put(folder / "model.tflite", "network"),
         **trained,
         plan=put(folder / "plan.json", planned),
         memory=put(folder / "memory.json", memory(names, network.peak_bytes)),

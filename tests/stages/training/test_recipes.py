@@ -13,7 +13,7 @@ from pipeline.errors import ConfigError
 from stages.nets.channels import find_channels
 from stages.nets.config import NetworkConfig
 from stages.nets.registry import architecture_of, build, save_architecture
-from stages.prune.metrics import write_network
+from stages.prune.training import write_network
 from stages.training.averaging import Average
 from stages.training.config import DistillationConfig, TrainingConfig
 from stages.training.distillation import Teacher, load_teacher
