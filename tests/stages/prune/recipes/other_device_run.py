@@ -2,7 +2,7 @@
 
 Torch counts the devices when it first differentiates anything, so the other one has to be there before.
 
-    python -m tests.stages.prune.other_device_run DATA WORK plain|recipe
+    python -m tests.stages.prune.recipes.other_device_run DATA WORK plain|recipe
 """
 
 from __future__ import annotations

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 
 
 @pytest.mark.parametrize("case", ["plain", "recipe"])
 def test_prune_and_qat_compute_on_another_device_what_they_compute_on_the_cpu(data, tmp_path, case):
-    command = [sys.executable, "-m", "tests.stages.prune.other_device_run", str(data), str(tmp_path), case]
+    command = [sys.executable, "-m", "tests.stages.prune.recipes.other_device_run", str(data), str(tmp_path), case]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
