@@ -100,6 +100,38 @@ def test_notes_of_sources_hold_until_a_file_changes(tmp_path: Path) -> None:
     os.utime(other, (1e9 + 5, 1e9 + 5))
     os.replace(other, file)
     assert asked() == ["two"], "the same size and time, another file"
-    for damaged in ("", "[]", '{"format": 1}', '{"format": 1, "files": {"x": 1}}', '{"format": 1, "files": []}', "\0"):
+    for damaged in (
+        "",
+        "[]",
+        '{"format": 1}',
+        '{"format": 1, "files": {"x": 1}}',
+        '{"format": 1, "files": [], "programs": {}}',
+        "\0",
+    ):
         stored.write_text(damaged)
         assert asked() == ["two"]
+
+
+def test_a_program_is_asked_once_and_a_script_every_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def ask(program: str) -> str:
+        asked.append(program)
+        return "1.0"
+
+    script = tmp_path / "script"
+    script.write_text("#!/bin/sh\n")
+    script.chmod(0o755)
+    os.utime(script, (1e9, 1e9))
+    (tmp_path / "binary").write_bytes(b"\x7fELF")
+    (tmp_path / "binary").chmod(0o755)
+    os.utime(tmp_path / "binary", (1e9, 1e9))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for _ in range(2):
+        notes = SourceNotes(tmp_path / "notes.json", list)
+        assert [notes.version_of(name, ask) for name in ("binary", "script", "none")] == ["1.0", "1.0", None]
+        notes.save()
+    assert asked == ["binary", "script", "script"]
+    os.utime(tmp_path / "binary", (1e9 + 1, 1e9 + 1))
+    SourceNotes(tmp_path / "notes.json", list).version_of("binary", ask)
+    assert asked[3:] == ["binary"]
