@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -14,12 +15,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.test_readme import README, commands, of_a_finished_run
+
 ROOT = Path(__file__).resolve().parent.parent
 BOARDS = ("nucleo_f767zi", "nucleo_h743zi2")
+LINES = set(filter(of_a_finished_run, commands()))  # of the README
 # Small enough for a minute; wide enough that the pruner has to work before every budget holds.
 SMALL = {
     "data.voices": "12", "data.prosodies": "2", "data.copies": "1", "network.width": "90", "prune.epochs": "4",
-    "prune.start_step": "0", "prune.update_every": "1", "prune.rate": "16", "qat.epochs": "1",
+    "prune.start_step": "0", "prune.update_every": "1", "prune.rate": "16",
 }  # fmt: skip
 
 
@@ -100,14 +104,30 @@ def test_a_second_run_is_all_cached_and_does_not_import_torch(done):
 
 @pytest.mark.slow
 def test_a_changed_qat_setting_reruns_qat_and_what_follows_and_nothing_before(done):
-    changed = {"qat.epochs": "0"}
+    """The first lines of `Usage` in the README."""
+    assert {"pipeline run kws_dscnn_s --quick --set qat.epochs=4", "pipeline why kws_dscnn_s qat --quick"} <= LINES
+    changed = {"qat.epochs": "4"}
     why = done.pipeline("why", "kws_dscnn_s", "qat", "--quick", **changed)
-    assert why.stdout == "config.epochs: 1 -> 0\n"
+    assert why.stdout == "config.epochs: 2 -> 4\n" and f"# {why.stdout}" in README
     ran = statuses(done.pipeline("run", "kws_dscnn_s", "--quick", "--json", **changed))
     assert (ran["prepare"], ran["prune"], ran["qat"], ran["export"]) == ({"cached"}, {"cached"}, {"ran"}, {"ran"})
     back = done.pipeline("run", "kws_dscnn_s", "--quick", "--json")
     assert set().union(*statuses(back).values()) == {"cached"}
-    assert done.pipeline("why", "kws_dscnn_s", "qat", "--quick").stdout == "config.epochs: 0 -> 1\n"
+    assert done.pipeline("why", "kws_dscnn_s", "qat", "--quick").stdout == "config.epochs: 4 -> 2\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("line", sorted(line for line in LINES if "epochs=4" not in line and "why" not in line))
+def test_a_line_of_the_readme_works_on_a_finished_run(done, line):
+    words = shlex.split(line)[1:]
+    if "runs" in words:  # takes no settings
+        argv = [sys.executable, "-m", "pipeline.cli", *words]
+        ran = subprocess.run(argv, cwd=done.folder, env=done.env(), capture_output=True, text=True)
+        assert "kws_dscnn_s-quick" in ran.stdout
+    else:
+        # A changed image is built, and that it runs is seen by the tests of the stages.
+        ran = done.pipeline(*words, *(["--only", "firmware"] if "firmware.front_end=mfcc" in words else []))
+    assert ran.returncode == 0, ran.stderr
 
 
 @pytest.mark.slow

@@ -205,14 +205,42 @@ class Runner:
         """Miss a compiler or a board's files now, not after an hour of training."""
         for node in self.nodes:
             extra_sources(node, self.dag.stage(node).sources, self.code.roots)
-        for forecast in self.plan():
-            if forecast.status != "cached":
-                stage = self.dag.stage(forecast.node)
-                for package in stage.packages:
-                    require_package(package, str(forecast.node))
-                for program in stage.programs_for(forecast.node.target):
-                    require_program(program, str(forecast.node), self.project.programs)
+        forecasts = [forecast for forecast in self.plan() if forecast.status != "cached"]
+        for forecast in forecasts:
+            stage = self.dag.stage(forecast.node)
+            for package in stage.packages:
+                require_package(package, str(forecast.node))
+            for program in stage.programs_for(forecast.node.target):
+                require_program(program, str(forecast.node), self.project.programs)
+        for forecast in forecasts:
+            if forecast.status == "open":  # one that is about to run finds out by itself
+                self._check_code_of_user(forecast.node)
         self.code.notes.save()
+
+    def _check_code_of_user(self, node: Node) -> None:
+        """Let a step refuse the user's own code before the steps in front of it have run for nothing."""
+        stage = self.dag.stage(node)
+        if stage.check is None or not any(self.experiment.sections[name].source_modules for name in stage.sections):
+            return
+        job = Job(
+            root=self.project.root.resolve(),
+            module=self.dag.steps[node.step].module,
+            artifacts={},
+            sections={section: dict(self.experiment.raw[section]) for section in stage.sections},
+            experiment=self.experiment.name,
+            target=node.target,
+            out_dir=self.cache.root,
+            checkpoint_dir=self.cache.root,
+            check=stage.check,
+        )
+        with Path("/dev/null").open() as nothing:  # in place of a lock: nothing is built
+            self.executor.run(
+                str(node),
+                job,
+                lock=nothing.fileno(),
+                log=self.cache.root / "logs" / self.experiment.run_name / f"{node}.check.log",
+                on_event=lambda _: None,
+            )
 
     def _bring_up_to_date(self, node: Node, sources: Mapping[Node, Entry]) -> Outcome:
         ingredients = self._ingredients(node, sources)

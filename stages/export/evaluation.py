@@ -30,6 +30,7 @@ class OnGrid:
 
     features: StoredSplit
     source: Tensor  # the network's input
+    dtype = np.dtype(np.int8)
 
     @property
     def shape(self) -> tuple[int, ...]:

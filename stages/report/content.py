@@ -71,7 +71,8 @@ def verdict(network: NetworkFigures, boards: Sequence[BoardFigures]) -> Verdict:
     if missed or crowded:
         parts = [f"over budget: {', '.join(missed)}"] if missed else []
         parts += [f"the image is too large for {', '.join(crowded)}"] if crowded else []
-        return Verdict("bad", "Does not fit", f"{'; '.join(parts)}.".capitalize(), tuple(reasons))
+        sentence = "; ".join(parts)
+        return Verdict("bad", "Does not fit", f"{sentence[0].upper()}{sentence[1:]}.", tuple(reasons))
     if limited:
         held = "The budget holds" if len(limited) == 1 else f"All {len(limited)} budgets hold"
         return Verdict("good", "Fits", f"{held}, and the image fits the memory of {names}.", tuple(reasons))

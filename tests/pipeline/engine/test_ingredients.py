@@ -100,7 +100,7 @@ def test_notes_of_sources_hold_until_a_file_changes(tmp_path: Path) -> None:
     os.utime(other, (1e9 + 5, 1e9 + 5))
     os.replace(other, file)
     assert asked() == ["two"], "the same size and time, another file"
-    for damaged in (
+    for damaged in ("", "[]", '{"format": 1}', '{"format": 1, "files": {"x": 1}, "programs": []}', "\0"):
         "",
         "[]",
         '{"format": 1}',

@@ -26,7 +26,7 @@ from stages.report.figures import (
 )
 from stages.report.stage import Report
 from stages.report.terminal import table_text
-from tests.stages.report.report_inputs import BOARD, TWIN, make_report, put
+from tests.stages.report.report_inputs import BOARD, TWIN, make_report, make_tables, put
 
 SUMMARY_COLUMNS = (
     "experiment,board,source,data_source,n,accuracy_int8,size_bytes,peak_bytes,arena_bytes,macs,flash_bytes,ram_bytes,"
@@ -153,25 +153,25 @@ def test_layers_of_all_boards_are_kept_with_their_values(report: Report) -> None
 
 @pytest.mark.parametrize(("key", "allowed"), [("size_bytes", 63_600), ("peak_bytes", 51_700), ("macs", 8_351_000)])
 def test_network_fits_up_to_its_budget_and_not_beyond(key: str, allowed: int, tmp_path: Path) -> None:
-    for excess, fits in ((0, "true"), (1, "false")):
-        folder = tmp_path / fits
+    for excess, fits in ((0, True), (1, False)):
+        folder = tmp_path / str(excess)
         folder.mkdir()
-        row = rows_of(make_report(folder, plan=PLAN | {key: allowed + excess}).summary)[TWIN]
-        assert row["fits"] == fits
+        rows, _ = make_tables(folder, plan=PLAN | {key: allowed + excess})
+        assert [row["fits"] for row in rows] == [fits, fits]
 
 
 def test_a_resource_without_a_budget_is_shown_and_never_exceeded(tmp_path: Path) -> None:
-    report = make_report(tmp_path, plan=PLAN | {"peak_bytes": 10**9}, budget=BudgetConfig(macs="8.351M"))
-    assert rows_of(report.summary)[TWIN]["fits"] == "true"
-    rows = [line.split() for line in report.table.read_text().splitlines()]
+    summary, text = make_tables(tmp_path, plan=PLAN | {"peak_bytes": 10**9}, budget=BudgetConfig(macs="8.351M"))
+    assert [row["fits"] for row in summary] == [True, True]
+    rows = [line.split() for line in text.splitlines()]
     assert ["peak", "memory", "1,000,000,000", "B", "-"] in rows
     assert ["MACs", f"{PLAN['macs']:,}", "8,351,000", "holds"] in rows
 
 
 def test_image_larger_than_the_flash_does_not_fit(tmp_path: Path) -> None:
-    report = make_report(tmp_path, flash_used=2_000_001)
-    assert rows_of(report.summary)[TWIN]["fits"] == "false"
-    assert f"Does not fit: The image is too large for {TWIN}, {BOARD}.\n" in report.table.read_text()
+    rows, text = make_tables(tmp_path, flash_used=2_000_001)
+    assert [row["fits"] for row in rows] == [False, False]
+    assert f"Does not fit: The image is too large for {TWIN}, {BOARD}.\n" in text
     assert fits_memory({"regions": {"ram": {"used_bytes": 5, "size_bytes": 5}}})
 
 
@@ -207,7 +207,7 @@ def test_table_tells_what_else_a_device_showed(report: Report) -> None:
 
 
 def test_table_names_the_excess(tmp_path: Path) -> None:
-    assert "exceeded by 300 B" in make_report(tmp_path, plan=PLAN | {"peak_bytes": 52_000}).table.read_text()
+    assert "exceeded by 300 B" in make_tables(tmp_path, plan=PLAN | {"peak_bytes": 52_000})[1]
 
 
 def test_the_text_of_the_report_is_pinned(report: Report) -> None:
@@ -267,4 +267,4 @@ def test_the_peak_is_that_of_the_runtime(tmp_path: Path) -> None:
 
 def test_missing_value_names_the_file_and_the_key(tmp_path: Path) -> None:
     with pytest.raises(StageError, match="plan.json: no key 'macs'"):
-        make_report(tmp_path, plan={key: value for key, value in PLAN.items() if key != "macs"})
+        make_tables(tmp_path, plan={key: value for key, value in PLAN.items() if key != "macs"})
