@@ -143,8 +143,12 @@ def device_record(
     profile: Sequence[OpProfile] | None,
     front_end: FrontEndFigures | None,
     energy: EnergyResult,
+    macs: tuple[int, int],
 ) -> dict[str, Any]:
-    """The device as a whole; counts and cycles are the network's. None for what this source cannot tell."""
+    """The device as a whole; counts and cycles are the network's. None for what this source cannot tell.
+
+    `macs`: of the network as it was given, and of what is left of it on the device.
+    """
     counts = _counts(sum(seen.op_ticks), seen, profile)
     cycles = counts["cycles_modelled"]
     return {
@@ -158,6 +162,8 @@ def device_record(
         "arena_bytes": seen.memory.arena_bytes,
         "golden_outputs_equal": len(seen.outputs),
         **_with_latency(counts, board),
+        "macs": macs[0],
+        "macs_executed": macs[1],
         "power_w_modelled": board.power_active_w,
         "burst": seen.burst and {"n": len(seen.burst.laps), "ticks": seen.burst.ticks, "laps": list(seen.burst.laps)},
         "energy": energy_record(energy),

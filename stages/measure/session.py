@@ -140,6 +140,6 @@ def _sample(device: OpenLink, clock_hz: int, progress: Progress) -> Sample:
 
 
 def _golden_output(device: OpenLink, golden: Golden, index: int, progress: Progress) -> np.ndarray:
-    output = device.link.outputs_of(golden.inputs[index].tobytes())
+    output = device.link.outputs_of(golden.inputs[index].tobytes(), golden.runs)
     progress.advance()
     return check_output(index, output, golden.outputs[index], device.where)

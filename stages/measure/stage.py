@@ -73,6 +73,7 @@ def run(
     progress: Progress,
 ) -> Measured:
     from boards import load_board
+    from stages.graph.memory.resources import graph_macs
     from stages.graph.simplify.simplification import simplify
     from stages.graph.tflite.reader import read_tflite
     from stages.measure.accuracy import NOT_MEASURED, choose_inputs, measure_accuracy
@@ -86,6 +87,7 @@ def run(
     board, built, flashed = load_board(target.board), read_json(footprint), read_json(flash)
     expected, graph = read_golden(golden), read_tflite(model)
     on_device = simplify(graph)  # what firmware compiled
+    macs = graph_macs(graph), graph_macs(on_device)
     accuracy, audio = NOT_MEASURED, None
     access = BoardAccess(wait_s=config.lock_wait, baud=config.baud)
     with open_link(target, board, flashed, twin, access) as link:
@@ -111,7 +113,7 @@ def run(
         samples=write_samples(out_dir / "samples.csv", experiment, target, seen, energy),
         device_layers=write_layers(out_dir / "layers.csv", on_device, built["ops"], seen, per_op, front_end),
         outputs=write_outputs(out_dir / "outputs.npz", expected.inputs, seen.outputs),
-        device=write_json(out_dir / "device.json", device_record(target, board, seen, per_op, front_end, energy)),
+        device=write_json(out_dir / "device.json", device_record(target, board, seen, per_op, front_end, energy, macs)),
         device_accuracy=write_json(out_dir / "accuracy_device.json", accuracy),
         power=write_power(out_dir / "power.npz", energy),
     )

@@ -28,7 +28,7 @@ class Pruned:
     prune_history: Path  # history.csv: loss and validation accuracy of every epoch
 
 
-@stage("prune", packages=("torch", "numpy"))
+@stage("prune", packages=("torch", "numpy"), check="stages.prune.training:check")
 def run(
     features: Path,
     dataset: Path,

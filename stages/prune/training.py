@@ -14,12 +14,14 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from pipeline.errors import StageError
-from pipeline.stage import Checkpoint, Progress
+from pipeline.errors import ConfigError, StageError
+from pipeline.stage import Checkpoint, Config, Progress
 from stages.graph.memory.resources import Resources, resources
 from stages.nets.channels import Channels, find_channels
-from stages.nets.config import BudgetConfig
-from stages.nets.registry import Architecture, architecture_of
+from stages.nets.config import BudgetConfig, NetworkConfig
+from stages.nets.registry import Architecture, architecture_of, build
+from stages.nets.user_network import import_user_network
+from stages.prune.config import PruneConfig
 from stages.prune.objectives import exceeded
 from stages.prune.run import PruningRun, started
 from stages.prune.task import Task
@@ -28,6 +30,8 @@ from stages.prune.width_update import WidthUpdate
 from stages.prune.widths import refuse_unreachable
 from stages.training import loop
 from stages.training.determinism import reproducible
+
+USUAL_SHAPES = ((49, 10, 1), (64, 64, 3), (32, 32, 1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,9 +50,30 @@ class Trained:
     test_accuracy: float
 
 
+def check(config: PruneConfig, network: NetworkConfig, budget: BudgetConfig, **_: Config) -> None:
+    """Refuse what can be refused before there are data: layers that are not supported, budgets that cannot be met.
+
+    Where the data will decide about the shape, usual ones are tried: layers hardly depend on it.
+    """
+    import_user_network(network)
+    is_known = network.input_shape is not None and network.classes is not None
+    for shape in (network.input_shape,) if network.input_shape is not None else USUAL_SHAPES:
+        assumed = network.for_data(shape, network.classes or 2)
+        try:
+            net = build(assumed)
+        except ConfigError:
+            if is_known:
+                raise
+            continue
+        channels = find_channels(net, shape)
+        if is_known:
+            refuse_unreachable(channels, config, budget, network.title)
+        return
+
+
 def train(task: Task, progress: Progress, checkpoint: Checkpoint) -> Trained:
     """Train, prune, shrink, train on."""
-    with reproducible(task.config.threads):
+    with reproducible(task.config.threads, task.device.type):
         unpruned = find_channels(task.build(), task.network.input_shape)
         refuse_unreachable(unpruned, task.config, task.budget, task.network.title)
         run = loop.train(task.recipe, partial(started, task), task.batches, progress, checkpoint)
@@ -118,5 +143,5 @@ def prune_metrics(trained: Trained, budget: BudgetConfig) -> PruneMetrics:
 
 def write_network(path: Path, net: nn.Module) -> Path:
     """The state_dict, contiguous, readable with weights_only."""
-    torch.save({name: tensor.contiguous() for name, tensor in net.state_dict().items()}, path)
+    torch.save({name: tensor.cpu().contiguous() for name, tensor in net.state_dict().items()}, path)
     return path
