@@ -138,7 +138,9 @@ class Pruner:
         elif self.pruning is None or widths != self.net_widths:
             raise ValueError(f"stored for widths {widths}, the network has {self.net_widths}")
         else:
-            self.pruning.state = WidthState(**{**stored["pruning"], "theta": np.array(stored["pruning"]["theta"])})
+            state, device = stored["pruning"], next(self.net.parameters()).device
+            masks = [mask.to(device) for mask in state["masks"]]
+            self.pruning.state = WidthState(**{**state, "theta": np.array(state["theta"]), "masks": masks})
         self.steps = stored["steps"]
 
     def _cut(self, kept: list[Tensor]) -> nn.Module:

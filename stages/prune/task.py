@@ -113,7 +113,7 @@ class Task:
     def accuracy(self, net: nn.Module, forward: Callable[[Tensor], Tensor], split: Split) -> float:
         """`forward` runs `net`, masked or not."""
         found = predictions(net, lambda part: forward(self.laid_out(part)), split.x, EVALUATION_BATCH)
-        return accuracy(found.cpu(), split.y)
+        return accuracy(found, split.y)
 
     def optimiser(self, net: nn.Module) -> torch.optim.SGD:
         momentum = self.config.momentum

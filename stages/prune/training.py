@@ -73,7 +73,7 @@ def check(config: PruneConfig, network: NetworkConfig, budget: BudgetConfig, **_
 
 def train(task: Task, progress: Progress, checkpoint: Checkpoint) -> Trained:
     """Train, prune, shrink, train on."""
-    with reproducible(task.config.threads):
+    with reproducible(task.config.threads, task.device.type):
         unpruned = find_channels(task.build(), task.network.input_shape)
         refuse_unreachable(unpruned, task.config, task.budget, task.network.title)
         run = loop.train(task.recipe, partial(started, task), task.batches, progress, checkpoint)
@@ -143,5 +143,5 @@ def prune_metrics(trained: Trained, budget: BudgetConfig) -> PruneMetrics:
 
 def write_network(path: Path, net: nn.Module) -> Path:
     """The state_dict, contiguous, readable with weights_only."""
-    torch.save({name: tensor.contiguous() for name, tensor in net.state_dict().items()}, path)
+    torch.save({name: tensor.cpu().contiguous() for name, tensor in net.state_dict().items()}, path)
     return path

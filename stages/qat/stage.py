@@ -49,8 +49,8 @@ def run(
     shape = read_architecture(architecture)
     examples = load_examples(features, shape.classes, training=training)
     shape.network.for_data(examples.input_shape, shape.classes)
-    with reproducible(config.threads):
-        device = chosen_device(training.device)
+    device = chosen_device(training.device)
+    with reproducible(config.threads, device.type):
         pruned = fake_quant_network(shape, network).to(device)
         teacher = load_teacher(training.distillation, shape.input_shape, shape.classes, device)
         before = measured(pruned, examples, quantises=False)
