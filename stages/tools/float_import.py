@@ -7,7 +7,10 @@ signal to noise ratio, and how often both choose the same class.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import io
+import math
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +40,7 @@ def import_float(model: Path, rows: np.ndarray, out: Path) -> Answer:
     require_int8(strip_float_edges(graph).graph, model.name)
     before, after = (_outputs(each, given) for each in (content, quantised))
     noise = float(np.mean((before - after) ** 2)) or 1e-30
-    snr_db = 10 * np.log10(float(np.mean(before**2)) / noise + 1e-30)
+    snr_db = 10 * math.log10(float(np.mean(before**2)) / noise + 1e-30)
     if snr_db < _LEAST_SNR_DB:
         raise StageError(
             f"{model}: the int8 outputs are {snr_db:.1f} dB above their error, needed {_LEAST_SNR_DB:g} dB; "
@@ -66,7 +69,8 @@ def _quantised(model: Path, content: bytes, rows: np.ndarray) -> bytes:
         (entry,) = signature["inputs"]
         shape = _interpreter(content).get_input_details()[0]["shape"]
         samples = [{entry: row.reshape(shape)} for row in rows]
-        return bytes(tool.quantize(tool.calibrate({name: samples})).quantized_model)
+        with contextlib.redirect_stdout(io.StringIO()):  # it prints what it saved
+            return bytes(tool.quantize(tool.calibrate({name: samples})).quantized_model)
     except Exception as error:  # whatever the tool raises
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise StageError(f"{model}: ai-edge-quantizer cannot quantise it ({reason}); one input is needed") from error
