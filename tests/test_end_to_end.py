@@ -10,11 +10,13 @@ import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
+from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.stages.report.browser import HOW_TO_ENABLE, browser_program, open_page
 from tests.test_readme import README, commands, of_a_finished_run
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -102,6 +104,78 @@ def test_a_second_run_is_all_cached_and_does_not_import_torch(done):
     assert imported.isdisjoint({"torch", "numpy", "pandas", "tensorflow", "tflite_micro", "serial"})
 
 
+class Words(HTMLParser):
+    """The text of a page, and of its scripts that hold data."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.text, self.data, self._script = "", {}, None
+        self.feed(page)
+
+    def handle_starttag(self, tag, attributes):
+        self._script = dict(attributes).get("id", "") if tag == "script" else None
+        self.text += " "
+
+    def handle_data(self, data):
+        if self._script is None:
+            self.text += data
+        elif self._script:
+            self.data[self._script] = json.loads(data)
+
+
+@pytest.mark.slow
+def test_page_csv_json_and_terminal_of_a_run_tell_the_same_numbers(done):
+    terminal = done.pipeline("run", "kws_dscnn_s", "--quick").stdout
+    record = json.loads(done.file("run.json").read_text())
+    rows = list(csv.DictReader(done.file("report/summary.csv").read_text().splitlines()))
+    page = Words(done.file("report/report.html").read_text())
+    words = " ".join(page.text.split())
+    assert record["rows"] == rows
+    assert {row["run_id"] for row in rows} == {record["id"]} == {page.data["run-record"]["id"]}
+    assert page.data["run-record"]["command"] == record["command"]
+    for row in rows:
+        exact = [f"{int(row[column]):,}" for column in ("peak_bytes", "size_bytes", "macs", "flash_bytes", "ram_bytes")]
+        rounded = [f"{float(row[column]):.3f}" for column in ("latency_ms_modelled", "energy_mj_modelled")]
+        for figure in (*exact, *rounded, f"{100 * float(row['accuracy_int8']):.2f}", f"{int(row['instructions']):,}"):
+            assert figure in terminal and figure in words, figure
+    charts = {
+        chart["name"]: [dict(zip(chart["columns"], each, strict=True)) for each in chart["rows"]]
+        for chart in page.data["chart-data"]
+    }
+    assert [each["used"] for each in charts["budgets"]] == [
+        int(rows[0][column]) for column in ("peak_bytes", "size_bytes", "macs")
+    ]
+    layers = list(csv.DictReader(done.file("report/layers.csv").read_text().splitlines()))
+    for row in rows:
+        taken = [int(each["cycles_modelled"]) for each in layers if each["board"] == row["board"]]
+        assert [each["taken"] for each in charts[f"layers_{row['board']}"]] == taken
+        assert sum(taken) == int(row["cycles_modelled"])
+    told = json.loads(done.file("export/accuracy.json").read_text())
+    right = sum(each["examples"] for each in charts["confusion"] if each["true"] == each["chosen"])
+    assert right / told["n"] == told["accuracy_int8"] == pytest.approx(float(rows[0]["accuracy_int8"]), rel=1e-8)
+    predictions = list(csv.DictReader(done.file("export/predictions.csv").read_text().splitlines()))
+    assert right == sum(each["label"] == each["int8"] for each in predictions) and len(predictions) == told["n"]
+
+
+@pytest.mark.slow
+def test_the_page_of_a_run_and_of_all_runs_open_in_a_browser(done):
+    command = [sys.executable, "-m", "pipeline.cli", "report", "kws_dscnn_s", "--all", "--json"]
+    made = subprocess.run(command, cwd=done.folder, env=done.env(), capture_output=True, text=True, timeout=280)
+    assert made.returncode == 0, made.stderr
+    found = json.loads(made.stdout)
+    assert found["runs"] >= 1 and {point["board"] for point in found["points"]} == set(BOARDS)
+    if browser_program() is None:
+        pytest.skip(HOW_TO_ENABLE)
+    with open_page() as page:
+        page.resize(1280)
+        for path in (done.file("report/report.html"), done.folder / found["page"]):
+            page.open(path)
+            assert page.ask("document.querySelectorAll('.drawing').length") == page.ask(
+                "document.querySelectorAll('.drawing svg').length"
+            )
+        assert page.problems == [] and page.requests == []
+
+
 @pytest.mark.slow
 def test_a_changed_qat_setting_reruns_qat_and_what_follows_and_nothing_before(done):
     """The first lines of `Usage` in the README."""
@@ -120,7 +194,7 @@ def test_a_changed_qat_setting_reruns_qat_and_what_follows_and_nothing_before(do
 @pytest.mark.parametrize("line", sorted(line for line in LINES if "epochs=4" not in line and "why" not in line))
 def test_a_line_of_the_readme_works_on_a_finished_run(done, line):
     words = shlex.split(line)[1:]
-    if "runs" in words:  # takes no settings
+    if words[0] in ("runs", "report"):  # take no settings
         argv = [sys.executable, "-m", "pipeline.cli", *words]
         ran = subprocess.run(argv, cwd=done.folder, env=done.env(), capture_output=True, text=True)
         assert "kws_dscnn_s-quick" in ran.stdout

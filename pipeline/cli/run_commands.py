@@ -23,6 +23,8 @@ from pipeline.engine.runner import Outcome, Runner
 from pipeline.errors import ConfigError
 from pipeline.records.listing import run_brief, run_table
 from pipeline.records.store import RunStore, StoredRun
+from pipeline.records.tracking import check_tracker
+from pipeline.records.tracking import track as track_run
 from pipeline.records.tracking_file import append_rows
 from pipeline.text import shown
 from pipeline.units import parse_bytes, parse_seconds
@@ -48,11 +50,15 @@ def run(
     append: Annotated[
         Path | None, typer.Option("--append", help="add the rows of this run to a file", metavar="FILE.csv")
     ] = None,
+    track: Annotated[
+        str | None, typer.Option("--track", help="log the run there when it is done", metavar="mlflow:URI")
+    ] = None,
     jobs: Jobs = CORES,
     as_json: AsJson = False,
 ) -> None:
     """Run an experiment: whatever is not cached, in order."""
     begin = time.monotonic()
+    tracker = None if track is None else check_tracker(track)
     options = RunOptions(
         boards=board or (), virtual=virtual, settings=settings or (), start=start, only=only, force=force or ()
     )
@@ -65,6 +71,10 @@ def run(
             raise typer.Exit(INTERRUPTED) from None
     if append is not None:
         append_rows(append, runner.record.facts["rows"])
+    if tracker is not None:
+        run_done = StoredRun(runner.record.folder, runner.record.facts)
+        named = [path for name in runner.project.files_worth_opening if (path := run_done.path(name)) is not None]
+        sys.stderr.write(f"{shown(track_run(run_done, tracker, named))}\n")
     _print_result(runner, outcomes, as_json)
     cached = sum(outcome.status == "cached" for outcome in outcomes)
     sys.stderr.write(f"{len(outcomes)} steps, {cached} cached, {time.monotonic() - begin:.1f} s\n")

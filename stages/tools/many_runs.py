@@ -25,5 +25,6 @@ def report_all(runs: Sequence[Mapping[str, Any]], out: Path) -> Answer:
     write_atomically(page, pareto_page(shown, table, charts, chart_library()).encode())
     write_atomically(out / "pareto.csv", csv_text(table).encode())
     write_figures(out / "figures", charts)
-    text = f"{len(shown)} runs, {len(table)} points: {page}, pareto.csv and figures/ beside it"
+    names = ", ".join(dict.fromkeys(str(run["name"]) for run in shown))
+    text = f"{len(shown)} runs of {names}, {len(table)} points: {page}, pareto.csv and figures/ beside it"
     return Answer(text, {"page": str(page), "runs": len(shown), "points": records(table)})

@@ -207,3 +207,18 @@ def test_three_runs_are_each_held_against_the_first(tmp_path: Path) -> None:
     assert answer.text.count(" against a: worse: ") == 2
     with pytest.raises(ConfigError, match="needed two or more"):
         compare(subjects[:1])
+
+
+def test_the_page_holds_every_figure_and_hostile_names_are_text(tmp_path: Path) -> None:
+    evil = "</script><img src=x onerror=alert(1)>"
+    base = make_run(tmp_path / "a", noise_seed=1, names={"block_1": evil})
+    slow = make_run(tmp_path / "b", noise_seed=2, slower={"block_1": 1.05}, names={"block_1": evil})
+    page = tmp_path / "c.html"
+    answer = compare([("A", base), (evil, slow)], page=page)
+    text = page.read_text()
+    assert "<img src=x" not in text and "&lt;img src=x" in text
+    for one in answer.record["compared"][0]["findings"]:
+        if one["column"] == "latency_ms" and one["verdict"] == "worse":
+            assert f"{100 * one['change']:+.2f} %" in text and f"{100 * one['change']:+.2f} %" in answer.text
+    with pytest.raises(ConfigError, match="--html .*cannot be written"):
+        compare([("A", base), ("B", slow)], page=tmp_path / "nowhere" / "c.html")
