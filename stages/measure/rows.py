@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from boards import Board
+from hil.virtual.model_error import model_error
 from hil.virtual.profiler import OpProfile
 from pipeline.stage import Target
 from pipeline.text import csv_cell
@@ -144,6 +145,7 @@ def device_record(
     front_end: FrontEndFigures | None,
     energy: EnergyResult,
     macs: tuple[int, int],
+    arena_region: str | None = None,
 ) -> dict[str, Any]:
     """The device as a whole; counts and cycles are the network's. None for what this source cannot tell.
 
@@ -164,6 +166,7 @@ def device_record(
         **_with_latency(counts, board),
         "macs": macs[0],
         "macs_executed": macs[1],
+        "model_error": None if cycles is None else _model_error(board, arena_region),
         "power_w_modelled": board.power_active_w,
         "burst": seen.burst and {"n": len(seen.burst.laps), "ticks": seen.burst.ticks, "laps": list(seen.burst.laps)},
         "energy": energy_record(energy),
@@ -171,6 +174,13 @@ def device_record(
         "front_end": front_end and _front_end_record(front_end, board, seen),
         "stream": front_end and front_end.stream and _stream_record(front_end, front_end.stream, cycles, board),
     }
+
+
+def _model_error(board: Board, arena_region: str | None) -> dict[str, Any]:
+    """What is known of how far the modelled time is off, in the nearest area that anybody measured."""
+    is_cached = arena_region is not None and board.memories[arena_region].cached
+    found = model_error(board.name, board.cache, is_cached, board.calibration)
+    return {**asdict(found), "text": found.text}
 
 
 def _write(path: Path, columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> Path:

@@ -102,7 +102,7 @@ def latency(figures: BoardFigures) -> tuple[str, str]:
     if figures.latency_ms is not None:
         return _with_spread(figures.latency_ms), f"measured, n {figures.n}"
     if figures.latency_ms_modelled is not None:
-        return fixed(figures.latency_ms_modelled), f"modelled ({MODEL_DOUBT})"
+        return fixed(figures.latency_ms_modelled), f"modelled: {figures.model_error}"
     return NOTHING, ""
 
 

@@ -19,7 +19,7 @@ from pipeline.stage import read_json
 from stages.nets.config import BudgetConfig
 from stages.report.device_lines import device_lines
 
-MODEL_UNCERTAINTY = 0.25  # of modelled cycles, and so of modelled time and energy
+MODEL_UNCERTAINTY = 0.25  # of modelled energy: time and power; that of the time alone is in BoardFigures.model_error
 
 
 @dataclass(frozen=True)
@@ -98,6 +98,7 @@ class BoardFigures:
     energy_mj: Spread | None  # by an instrument
     energy_mj_simulated: Spread | None  # by the simulated instrument of a twin
     energy: Mapping[str, Any]  # how it was found, with its uncertainty: as in device.json
+    model_error: str = ""  # what is known of how far modelled time is off
     stack_high_water_bytes: int | None = None  # seen on the device
     stack_bytes: int | None = None  # reserved
 
@@ -155,6 +156,7 @@ def board_figures(name: str, footprint: Path, samples: Path, device: Path, devic
         cycles_modelled=told["cycles_modelled"],
         cycles_zero_wait=told["cycles_zero_wait"],
         latency_ms_modelled=latency_ms_modelled,
+        model_error=(told.get("model_error") or {}).get("text", ""),
         latency_ms=spread_of(rows, "latency_ms"),
         power_w_modelled=power_w,
         energy_mj_modelled=None if latency_ms_modelled is None else power_w * latency_ms_modelled,

@@ -62,6 +62,7 @@ def latency_rows(network: NetworkFigures, boards: Sequence[BoardFigures]) -> Ite
             "cycles_zero_wait": figures.cycles_zero_wait,
             "latency_ms_modelled": figures.latency_ms_modelled,
             **_spread("latency_ms", figures.latency_ms),
+            "model_error": figures.model_error,
         }
 
 

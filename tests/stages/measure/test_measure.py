@@ -281,7 +281,8 @@ def test_defaults_are_those_of_the_paper_and_what_touches_hardware_says_so() -> 
 def test_the_boards_caches_are_those_of_the_model() -> None:
     model = memory_model(load_board(BOARD), Program((), {}, {}))
     assert (model.instruction_cache, model.data_cache) == (CacheShape(16384, 2, 32), CacheShape(16384, 4, 32))
-    assert (model.flash_fill_cycles, model.ram_fill_cycles, model.write_back_cycles) == (16, 13, 6)
+    assert (model.flash_fill_cycles, model.ram_load_fill_cycles) == (16, 13)
+    assert (model.ram_store_fill_cycles, model.write_back_cycles) == (3, 1)
     assert [(part.address, part.size_bytes) for part in model.ranges] == [(0, 4 << 20), (0x20000000, 4 << 20)]
 
 
