@@ -1,4 +1,4 @@
-"""`pipeline import FLOAT.tflite`: a float network becomes int8 by ai-edge-quantizer (the extra `litert`).
+"""A float .tflite becomes an int8 one by ai-edge-quantizer (the extra `litert`).
 
 Weights get one scale for each channel, activations their ranges from the rows of `--data`. What comes out is read back
 and compared with the float network on those rows, by LiteRT's reference kernels: how far the outputs are apart, as the
@@ -11,25 +11,34 @@ import contextlib
 import importlib.util
 import io
 import math
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from pipeline.errors import StageError
-from pipeline.stage import Answer
-from stages.graph.tflite.float_edges import require_int8, strip_float_edges
+from stages.graph.tflite.float_edges import require_int8
 from stages.graph.tflite.planned_file import without_float_edges
 from stages.graph.tflite.reader import read_tflite
-from stages.tools.output_file import require_file_name, write_atomically
 
 _MOST_ROWS = 500  # more do not move a range any further
 _LEAST_SNR_DB = 3.0  # below it the int8 network is another one
 
 
-def import_float(model: Path, rows: np.ndarray, out: Path) -> Answer:
-    """Write the int8 network to `out`, and say how close it is."""
-    require_file_name(out)
+@dataclass(frozen=True)
+class QuantisedFile:
+    """The int8 network, and how close it is to the float one."""
+
+    content: bytes
+    rows: int
+    ops: int
+    snr_db: float
+    class_agreement: float
+
+
+def quantised_file(model: Path, rows: np.ndarray) -> QuantisedFile:
+    """The int8 network of a float file; refuses one that is another network then."""
     if importlib.util.find_spec("ai_edge_quantizer") is None:
         needed = "needed to quantise a float .tflite; pip install 'tinyml-pipeline[litert]'"
         raise StageError(f"import: ai-edge-quantizer is not installed, {needed}")
@@ -37,7 +46,7 @@ def import_float(model: Path, rows: np.ndarray, out: Path) -> Answer:
     quantised = _quantised(model, content, given)
     int8 = without_float_edges(quantised, name=model.name)
     graph = read_tflite(int8, name=model.name)
-    require_int8(strip_float_edges(graph).graph, model.name)
+    require_int8(graph, model.name)
     before, after = (_outputs(each, given) for each in (content, quantised))
     noise = float(np.mean((before - after) ** 2)) or 1e-30
     snr_db = 10 * math.log10(float(np.mean(before**2)) / noise + 1e-30)
@@ -47,17 +56,7 @@ def import_float(model: Path, rows: np.ndarray, out: Path) -> Answer:
             "are the rows of --data what the network really gets?"
         )
     agreement = float(np.mean(before.argmax(1) == after.argmax(1)))
-    write_atomically(out, int8)
-    record = {
-        "rows": len(given),
-        "ops": len(graph.ops),
-        "size_bytes": len(int8),
-        "snr_db": round(snr_db, 2),
-        "class_agreement": agreement,
-    }
-    text = f"{model} -> {out}: {len(graph.ops)} int8 ops, {len(int8):,} B (float: {len(content):,} B)\n"
-    text += f"outputs over {len(given)} rows: {snr_db:.1f} dB above their error, the same class for {agreement:.1%}"
-    return Answer(text, record)
+    return QuantisedFile(int8, len(given), len(graph.ops), round(snr_db, 2), agreement)
 
 
 def _quantised(model: Path, content: bytes, rows: np.ndarray) -> bytes:
