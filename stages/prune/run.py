@@ -20,6 +20,7 @@ from stages.prune.width_update import WidthStep, WidthUpdate
 from stages.prune.widths import WidthRule, uniform_widths
 from stages.training.determinism import derived_seed
 from stages.training.loop import Run, diverged
+from stages.training.parallel import agreed
 from stages.training.stochastic_depth import with_stochastic_depth
 
 
@@ -84,6 +85,8 @@ class PruningRun(Run):
         if moved is None:
             return
         assert pruning is not None
+        pruning.state.theta = agreed(torch.from_numpy(pruning.state.theta)).numpy()
+        pruning.state.masks = [agreed(mask) for mask in pruning.state.masks]
         self.rows.append(TrajectoryRow.of(self.step, pruning.state.updates, loss, moved))
         if moved.move is not None and moved.move.task_loss is not None:
             examples = min(self.task.config.validation_batch, len(self.task.examples.validation))

@@ -48,13 +48,16 @@ def run(
     from stages.prune.trajectory import group_names, write_trajectory
     from stages.training.examples import load_examples
     from stages.training.history import write_history
+    from stages.training.parallel import together
 
     record = read_json(dataset)
     classes = len(record["classes"])
     are_pictures = "image_px" in record.get("features", ())
     examples = load_examples(features, classes, are_pictures=are_pictures, training=training)
     task = Task(examples, network.for_data(examples.input_shape, classes), budget, config, training)
-    trained = train(task, progress, checkpoint)
+    given = {"config": config, "network": network, "budget": budget, "training": training, "checkpoint": checkpoint}
+    with together(training, "stages.prune.stage", {"features": features, "dataset": dataset, **given}):
+        trained = train(task, progress, checkpoint)
     return Pruned(
         network=write_network(out_dir / "network.pt", trained.net),
         architecture=save_architecture(out_dir / "architecture.json", trained.architecture),

@@ -45,12 +45,15 @@ def run(
     from stages.training.distillation import load_teacher
     from stages.training.examples import load_examples
     from stages.training.history import write_history
+    from stages.training.parallel import rank, together
 
     shape = read_architecture(architecture)
     examples = load_examples(features, shape.classes, training=training)
     shape.network.for_data(examples.input_shape, shape.classes)
-    device = chosen_device(training.device)
-    with reproducible(config.threads, device.type):
+    given = {"features": features, "network": network, "architecture": architecture, "config": config}
+    others = together(training, "stages.qat.stage", {**given, "training": training, "checkpoint": checkpoint})
+    with others, reproducible(config.threads, chosen_device(training.device).type):
+        device = chosen_device(training.device, rank())
         pruned = fake_quant_network(shape, network).to(device)
         teacher = load_teacher(training.distillation, shape.input_shape, shape.classes, device)
         before = measured(pruned, examples, quantises=False)
