@@ -1,4 +1,4 @@
-"""Twenty hidden draws: `python -m tests.benchmarks.subjects.calibration_blind` prints how well calibration recovers them."""
+"""Twenty hidden draws: `python -m tests.benchmarks.firmware.calibration_blind` prints how well they are recovered."""
 
 from __future__ import annotations
 
