@@ -33,6 +33,7 @@ KEYS = [
     "cycles_zero_wait",
     "latency_ms_modelled",
     "macs",
+    "macs_executed",
     "arena_bytes",
     "flash_bytes",
     "ram_bytes",
