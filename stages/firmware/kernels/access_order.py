@@ -115,6 +115,33 @@ def _fast_conv_2d(graph: Graph, op: Op, call: KernelCall) -> Iterator[Moment]:
 
 
 def _fast_depthwise(graph: Graph, op: Op, call: KernelCall) -> Iterator[Moment]:
+    """Two lines of the padded image at a time go into the buffer; a step is two rows, a strip some steps of a block."""
+    window = window_members(graph, op)
+    outputs = graph.tensors[op.outputs[0]].shape[3]
+    pixels, line_bytes, multiplier = window["output_width"], _line_bytes(window), outputs // window["channels"]
+    block, strip, height = _member(call, "block", 1), _member(call, "strip", 2), window["output_height"]
+    starts = [min(start, window["channels"] - block) for start in range(0, window["channels"], block)]
+
+    def byte(line: int, channel: int) -> int | None:
+        """Of the first row of the image in a line, of any that is left."""
+        row = max(0, 2 * line - window["padding_top"])
+        return row * line_bytes + channel if row < window["input_height"] else None
+
+    for first in range(0, height, strip):
+        end = min(first + strip, height)
+        for number, start in enumerate(starts):
+            later = [byte(end * window["stride_y"] // 2, 0)] if end < height else []
+            later += [byte(first * window["stride_y"] // 2, next_) for next_ in starts[number + 1 : number + 2]]
+            for y in range(first, end, 2):
+                done = min(y + 2, end)
+                seen = ((done - y - 1) * window["stride_y"] + window["height"] + 1) // 2
+                unread = [byte(y * window["stride_y"] // 2 + seen, start)] if done < end else []
+                found = [place for place in (*later, *unread) if place is not None]
+                if found:
+                    yield (done * pixels - 1) * outputs + (start + block) * multiplier, min(found)
+
+
+def _small_depthwise(graph: Graph, op: Op, call: KernelCall) -> Iterator[Moment]:
     """Two lines of the padded image at a time are interleaved into the buffer; a step is two rows with stride 1."""
     window = window_members(graph, op)
     row_bytes = window["output_width"] * graph.tensors[op.outputs[0]].shape[3]
@@ -201,6 +228,7 @@ _KERNELS: dict[str, Callable[[Graph, Op, KernelCall], Iterator[Moment]]] = {
     "fast_vector": _fast_vector,
     "fast_conv_2d": _fast_conv_2d,
     "fast_depthwise": _fast_depthwise,
+    "small_depthwise": _small_depthwise,
     "small_matrix": _fast_matrix,
     "small_conv_2d": _fast_conv_2d,
     "fast_add": _element_by_element,
