@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "kernels/inner/fast_move.h"
+
 static int32_t word_of(int32_t upper, int32_t lower)
 {
     return (int32_t)(((uint32_t)upper & 0xffffu) | (uint32_t)lower << 16);
@@ -45,106 +47,95 @@ static void pair_values(const struct fast_depthwise *conv, const struct row *upp
     }
 }
 
-/* Line `index` of the padded image: its rows 2 * index and 2 * index + 1. `input` is the block's first channel. */
+static void fill(int32_t *line, int32_t count, int32_t word)
+{
+    for (int32_t index = 0; index < count; index++) {
+        line[index] = word;
+    }
+}
+
+static int32_t least(int32_t a, int32_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Line `index` of the padded image, its rows 2 * index and 2 * index + 1, from column `start` on. */
 static void make_line(const struct fast_depthwise *conv, const int8_t *input, const int8_t *padding, int32_t index,
-                      int32_t *line)
+                      int32_t start, int32_t *line)
 {
     const struct window *window = &conv->window;
+    const int32_t channels = window->channels;
     const struct row upper = row_at(conv, input, padding, 2 * index - window->padding_top);
     const struct row lower = row_at(conv, input, padding, 2 * index + 1 - window->padding_top);
-    const int32_t room = conv->columns - window->padding_left;
-    const int32_t seen = window->input_width < room ? window->input_width : room;
-    line += window->padding_left * conv->block;
-    if (conv->block == window->channels) {
-        pair_values(conv, &upper, &lower, 0, seen * conv->block, line);
-        return;
-    }
-    for (int32_t x = 0; x < seen; x++) {
-        pair_values(conv, &upper, &lower, x * window->channels, conv->block, &line[x * conv->block]);
-    }
+    const int32_t from = start - window->padding_left; /* column of the image */
+    const int32_t left = from < 0 ? -from : 0;
+    const int32_t first = from < 0 ? 0 : from;
+    const int32_t end = least(window->input_width, from + conv->columns);
+    const int32_t seen = end > first ? end - first : 0;
+    const int32_t zero_points = word_of(padding[0], padding[0]);
+    fill(line, left * channels, zero_points);
+    pair_values(conv, &upper, &lower, first * channels, seen * channels, &line[left * channels]);
+    fill(&line[(left + seen) * channels], (conv->columns - left - seen) * channels, zero_points);
 }
 
-/* The columns beside the image, in all lines: nobody else writes there. */
-static void fill_beside(const struct fast_depthwise *conv, int32_t *buffer)
+/* Where line `index` lies, when the first of the buffer is `first`. */
+static int32_t *place_of(const struct fast_depthwise *conv, int32_t *buffer, int32_t first, int32_t index)
 {
-    const int32_t zero_points = word_of(conv->input_zero_point, conv->input_zero_point);
-    const int32_t left = conv->window.padding_left * conv->block;
-    const int32_t right = (conv->window.padding_left + conv->window.input_width) * conv->block;
-    const int32_t end = conv->columns * conv->block;
-    for (int32_t line = 0; line < conv->lines; line++) {
-        for (int32_t index = 0; index < left; index++) {
-            buffer[index] = zero_points;
-        }
-        for (int32_t index = right; index < end; index++) {
-            buffer[index] = zero_points;
-        }
-        buffer += end;
-    }
+    const int32_t number = conv->is_ring ? index % conv->lines : index - first;
+    return &buffer[number * conv->columns * conv->window.channels];
 }
 
-static void output_rows(const struct fast_depthwise *conv, int32_t rows, const int32_t *x, const int32_t *records,
-                        int8_t *output)
+static void output_rows(const struct fast_depthwise *conv, int32_t rows, const int32_t *const *lines, int8_t *output)
 {
     fast_depthwise_function *const function = rows == 2 ? conv->two_rows : conv->one_row;
+    const int32_t *records = conv->records;
     for (int32_t multiple = 0; multiple < conv->depth_multiplier; multiple++) {
-        function(x, &output[multiple], records, &records[conv->block * conv->record_words]);
-        records += conv->window.channels * conv->record_words;
+        const int32_t *const end = &records[conv->window.channels * conv->record_words];
+        function(lines, &output[multiple], records, end);
+        records = end;
     }
 }
 
-/* Lines that are still needed, to the front: in rounds of eight words, as memmove() goes word by word. */
-static void move_lines(int32_t *to, const int32_t *from, int32_t count)
-{
-    int32_t index = 0;
-    for (; index + 7 < count; index += 8) {
-#pragma GCC unroll 8
-        for (int32_t word = 0; word < 8; word++) {
-            to[index + word] = from[index + word];
-        }
-    }
-    for (; index < count; index++) {
-        to[index] = from[index];
-    }
-}
-
-/* Rows [y, end) of a block's outputs; `y` is even. */
-static void outputs_of(const struct fast_depthwise *conv, int32_t channel, int32_t y, int32_t end, const int8_t *input,
+/* Rows [y, end) of a tile's outputs, whose first column is `x`; `y` is even. */
+static void outputs_of(const struct fast_depthwise *conv, int32_t x, int32_t y, int32_t end, const int8_t *input,
                        int32_t *buffer, int8_t *output)
 {
     const struct window *window = &conv->window;
-    const int32_t words = conv->columns * conv->block;
-    const int32_t row_bytes = window->output_width * window->channels * conv->depth_multiplier;
+    const int32_t words = conv->columns * window->channels;
+    const int32_t outputs = window->channels * conv->depth_multiplier;
+    const int32_t *seen[FAST_DEPTHWISE_LINES];
     int8_t padding[FAST_DEPTHWISE_PAIRED];
     int32_t first = 0, made = 0; /* lines [first, made) are in the buffer */
     memset(padding, conv->input_zero_point, sizeof padding);
     while (y < end) {
-        const int32_t rows = end - y < 2 ? 1 : 2;
+        const int32_t rows = conv->two_rows == 0 || end - y < 2 ? 1 : 2;
         const int32_t top = y * window->stride_y / 2;
-        const int32_t bottom = top + ((rows - 1) * window->stride_y + window->height + 1) / 2;
+        const int32_t count = ((rows - 1) * window->stride_y + window->height + 1) / 2;
         if (top >= made) {
             first = made = top;
-        } else if (bottom > first + conv->lines) {
-            move_lines(buffer, &buffer[(top - first) * words], (made - top) * words);
+        } else if (!conv->is_ring && top + count > first + conv->lines) {
+            fast_move(buffer, &buffer[(top - first) * words], (made - top) * words);
             first = top;
         }
-        for (; made < bottom; made++) {
-            make_line(conv, &input[channel], padding, made, &buffer[(made - first) * words]);
+        for (; made < top + count; made++) {
+            make_line(conv, input, padding, made, x * window->stride_x, place_of(conv, buffer, first, made));
         }
-        output_rows(conv, rows, &buffer[(top - first) * words], &conv->records[channel * conv->record_words],
-                    &output[y * row_bytes + channel * conv->depth_multiplier]);
+        for (int32_t line = 0; line < count; line++) {
+            seen[line] = place_of(conv, buffer, first, top + line);
+        }
+        output_rows(conv, rows, seen, &output[(y * window->output_width + x) * outputs]);
         y += rows;
     }
 }
 
 void fast_depthwise(const struct fast_depthwise *conv, const int8_t *input, int32_t *buffer, int8_t *output)
 {
-    const int32_t last = conv->window.channels - conv->block;
+    const int32_t width = conv->window.output_width;
     const int32_t height = conv->window.output_height;
-    fill_beside(conv, buffer);
     for (int32_t y = 0; y < height; y += conv->strip) {
-        const int32_t end = height - y < conv->strip ? height : y + conv->strip;
-        for (int32_t channel = 0; channel < conv->window.channels; channel += conv->block) {
-            outputs_of(conv, channel < last ? channel : last, y, end, input, buffer, output);
+        const int32_t end = least(height, y + conv->strip);
+        for (int32_t x = 0; x < width; x += conv->tile) {
+            outputs_of(conv, least(x, width - conv->tile), y, end, input, buffer, output);
         }
     }
 }

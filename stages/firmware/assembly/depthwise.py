@@ -37,7 +37,7 @@ from stages.firmware.assembly.scaling import signed_scaling
 from stages.firmware.assembly.schedule import Fit, fitted
 
 _LARGEST_OFFSET = 4095
-_MOST_BASES = 3  # pointers to lines
+MOST_BASES = 3  # pointers to lines
 _MOST_STRAIGHT_TAPS = 30  # of the groups that follow one another in straight code, each counted once
 _GROUP = 2  # columns
 _RECORD, _OUTPUT, _FIRST_BASE = "r0", "r1", 2
@@ -54,9 +54,10 @@ class DepthwiseShape:
     stride_y: int
     stride_x: int
     rows: int  # of outputs at a time: 1 or 2
-    columns: int  # of outputs in a row
+    columns: int  # of outputs side by side
     pixel_bytes: int  # from column to column of a line
-    line_bytes: int  # from line to line
+    line_bytes: int  # from line to line; 0: lines lie anywhere
+    row_outputs: int  # from row to row of the output
     outputs: int  # from column to column of the output: its channels
     step: int = 1  # from channel to channel of the output: the depth multiplier
     scaling: Requantisation = Requantisation()
@@ -64,7 +65,8 @@ class DepthwiseShape:
     @property
     def name(self) -> str:
         window = f"{self.height}x{self.width}_{self.stride_y}x{self.stride_x}_{self.rows}x{self.columns}"
-        return f"depthwise_{window}_{self.pixel_bytes}_{self.line_bytes}_{self.outputs}_{self.step}{self.scaling.name}"
+        sizes = f"{self.pixel_bytes}_{self.line_bytes}_{self.row_outputs}_{self.outputs}_{self.step}"
+        return f"depthwise_{window}_{sizes}{self.scaling.name}"
 
     @property
     def lines(self) -> int:
@@ -90,7 +92,7 @@ class _Walk:
     round_groups: int  # of two columns each
     tail: tuple[int, ...]  # columns of the groups behind them
     bases: tuple[int, ...]  # for each line, which pointer it is reached from
-    base_offsets: tuple[int, ...]
+    firsts: tuple[int, ...]  # the line where each of them points
     has_below: bool  # a pointer to the second row of outputs
 
     @property
@@ -112,16 +114,16 @@ def _walks(shape: DepthwiseShape) -> Iterator[_Walk]:
 def _reaching(shape: DepthwiseShape, looped: int, round_groups: int, tail: tuple[int, ...]) -> Iterator[_Walk]:
     at_once = max(_GROUP * round_groups, sum(tail), 1)
     span = ((at_once - 1) * shape.stride_x + shape.width - 1) * shape.pixel_bytes
-    bases, offsets = [], [0]
+    bases, firsts = [], [0]
     for line in range(shape.lines):
-        if line * shape.line_bytes + span - offsets[-1] > _LARGEST_OFFSET:
-            offsets.append(line * shape.line_bytes)
-        bases.append(len(offsets) - 1)
+        if line and ((line - firsts[-1]) * shape.line_bytes + span > _LARGEST_OFFSET or not shape.line_bytes):
+            firsts.append(line)
+        bases.append(len(firsts) - 1)
     last_column = (at_once - 1) * shape.outputs
-    if span > _LARGEST_OFFSET or last_column > _LARGEST_OFFSET or len(offsets) > _MOST_BASES:
+    if span > _LARGEST_OFFSET or last_column > _LARGEST_OFFSET or len(firsts) > MOST_BASES:
         return
-    has_below = shape.rows == 2 and shape.columns * shape.outputs + last_column > _LARGEST_OFFSET
-    yield _Walk(looped, round_groups, tail, tuple(bases), tuple(offsets), has_below)
+    has_below = shape.rows == 2 and shape.row_outputs + last_column > _LARGEST_OFFSET
+    yield _Walk(looped, round_groups, tail, tuple(bases), tuple(firsts), has_below)
 
 
 @dataclass(frozen=True)
@@ -252,7 +254,7 @@ class _Code:
 
     def __init__(self, shape: DepthwiseShape, walk: _Walk) -> None:
         self.shape, self.walk = shape, walk
-        self.bases = [f"r{_FIRST_BASE + n}" for n in range(len(walk.base_offsets))]
+        self.bases = [f"r{_FIRST_BASE + n}" for n in range(len(walk.firsts))]
         names = iter(_REGISTERS[_FIRST_BASE + len(self.bases) :])
         self.below = next(names) if walk.has_below else _OUTPUT
         self.counter = next(names) if walk.looped else ""
@@ -278,10 +280,9 @@ class _Code:
 
     def text(self) -> str:
         shape, walk = self.shape, self.walk
-        body = ["    sub sp, #8", "    str r3, [sp]", "    mov r12, r0", "    mov r0, r2", "    mov r2, r12"]
-        for base, offset in list(zip(self.bases, walk.base_offsets, strict=True))[1:]:
-            body += lines_of(add_constant(base, "r2", offset))
-        body += lines_of(add_constant(self.below, _OUTPUT, self._row_outputs)) if walk.has_below else []
+        body = ["    sub sp, #8", "    str r3, [sp]", "    mov r12, r0", "    mov r0, r2"]
+        body += [f"    ldr {base}, [r12, #{4 * line}]" for base, line in zip(self.bases, walk.firsts, strict=True)]
+        body += lines_of(add_constant(self.below, _OUTPUT, shape.row_outputs)) if walk.has_below else []
         body += ["    .p2align 3", "1:"]
         if walk.looped:
             body += [f"    mov {self.counter}, #{walk.looped}", "    .p2align 3", "2:"]
@@ -293,10 +294,6 @@ class _Code:
         title = f"{shape.height}x{shape.width} depthwise, {shape.rows} row(s) of {shape.columns}, every channel"
         return function_text(title, shape.name, body)
 
-    @property
-    def _row_outputs(self) -> int:
-        return self.shape.columns * self.shape.outputs
-
     def _run(self, groups: tuple[int, ...]) -> list[str]:
         fit = self.fits[groups]
         assert fit is not None
@@ -305,10 +302,10 @@ class _Code:
     def _offset(self, found: re.Match[str]) -> int:
         first, second = int(found[2]), int(found[3])
         if found[1] == "y":
-            row = 0 if self.walk.has_below else first * self._row_outputs
+            row = 0 if self.walk.has_below else first * self.shape.row_outputs
             return row + second * self.shape.outputs
-        base = self.walk.base_offsets[self.walk.bases[first]]
-        return first * self.shape.line_bytes - base + second * self.shape.pixel_bytes
+        line = first - self.walk.firsts[self.walk.bases[first]]
+        return line * self.shape.line_bytes + second * self.shape.pixel_bytes
 
     def _advance(self, columns: int) -> list[str]:
         across = columns * self.shape.stride_x * self.shape.pixel_bytes
@@ -345,7 +342,7 @@ def is_possible(shape: DepthwiseShape) -> bool:
 
 @cache
 def depthwise_function(shape: DepthwiseShape) -> str:
-    """void name(const int32_t *x, int8_t *y, const int32_t *records, const int32_t *end)
+    """void name(const int32_t *const *lines, int8_t *y, const int32_t *records, const int32_t *end)
 
     All channels of a row of outputs, or of two; `end` is where the records end.
     """

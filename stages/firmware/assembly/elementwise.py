@@ -79,6 +79,23 @@ def widen_function() -> str:
     return function_text(f"{WIDENED_VALUES} int8 to int16 a round", WIDEN_NAME, loop)
 
 
+WIDEN_IN_ORDER_NAME = "widen_in_order"
+
+
+@cache
+def widen_in_order_function() -> str:
+    """The same, each value in its place."""
+    code: list[Instruction] = []
+    for n in range(WIDENED_VALUES // 4):
+        four = f"four{n}"
+        code += [load(four, "r0", 4 * n), widen(f"even{n}", four, 0), widen(f"odd{n}", four, 8)]
+        code += [pack_bottoms(f"low{n}", f"even{n}", f"odd{n}"), store(f"low{n}", "r1", 8 * n)]
+        code += [pack_tops(f"high{n}", f"odd{n}", f"even{n}"), store(f"high{n}", "r1", 8 * n + 4)]
+    code += [*add_constant("r0", "r0", WIDENED_VALUES), *add_constant("r1", "r1", 2 * WIDENED_VALUES)]
+    loop = _loop([*code, count_down("r2")], [*(f"r{n}" for n in range(3, 13)), "lr"])
+    return function_text(f"{WIDENED_VALUES} int8 to int16 a round, in order", WIDEN_IN_ORDER_NAME, loop)
+
+
 INTERLEAVE_NAME = "depthwise_interleave"
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stages.firmware.assembly.depthwise import (
+    MOST_BASES,
     DepthwiseShape,
     column_words,
     depthwise_function,
@@ -23,19 +24,20 @@ from stages.graph.arithmetic.int8_pointwise import zero_point_of
 from stages.graph.graph import ConvOptions, Graph, Op
 
 _MOST_TAPS = 64  # their code is straight: 5 KB for 7x7
-_BUFFER_BYTES = 8192  # wanted for lines
-_MOST_BUFFER_BYTES = 12288  # where all channels at once need more: cheaper than blocks
-_STRIP_ROWS = 4  # of outputs, after which the next block of channels has its turn
-_STRUCT_BYTES = 60  # sizeof(struct fast_depthwise)
+_BUFFER_BYTES = 8192  # wanted for lines; a whole row may take half as much again
+_STRIP_ROWS = 4  # of outputs, after which the next tile has its turn
+_STRUCT_BYTES = 64  # sizeof(struct fast_depthwise)
 _MOST = 2**16 - 1  # of what it counts in 16 bits
 
 
 @dataclass(frozen=True)
 class _Buffer:
-    """Lines of so many channels at a time."""
+    """Lines of a tile, and how many rows of outputs are made at once."""
 
-    block: int
+    at_once: int
+    tile: int  # columns of outputs
     lines: int
+    is_ring: bool
     strip: int  # rows of outputs
 
 
@@ -51,24 +53,26 @@ def depthwise_call(graph: Graph, op: Op, name: str, asked: Collection[int] | Non
     _, height, width, outputs = weights.shape
     channels = source.shape[3]
     scaling = exact_scaling(graph, op, axis=3)
-    columns = (result.shape[2] - 1) * options.stride[1] + width
-    if scaling is None or options.dilation != (1, 1) or height * width > _MOST_TAPS or max(outputs, columns) > _MOST:
+    longest = max(outputs, _columns(result.shape[2], options.stride[1], width))
+    if scaling is None or options.dilation != (1, 1) or height * width > _MOST_TAPS or longest > _MOST:
         return None
     heights = asked or result.shape[1:2]
-    rows = {1: any(h % 2 for h in heights), 2: max(heights) > 1}
     ends = requantisation(graph, op, scaling)
+    row_outputs = result.shape[2] * outputs
 
     def shape(at_once: int, buffer: _Buffer) -> DepthwiseShape:
-        pixel_bytes = 4 * buffer.block
-        window = (height, width, *options.stride, at_once, result.shape[2])
-        return DepthwiseShape(*window, pixel_bytes, columns * pixel_bytes, outputs, outputs // channels, ends)
+        line_bytes = 0 if buffer.is_ring else 4 * channels * _columns(buffer.tile, options.stride[1], width)
+        window = (height, width, *options.stride, at_once, buffer.tile)
+        return DepthwiseShape(*window, 4 * channels, line_bytes, row_outputs, outputs, outputs // channels, ends)
 
-    for buffer in _buffers(options.stride[0], height, 4 * columns, channels, heights):
-        shapes = {at_once: shape(at_once, buffer) for at_once in rows if rows[at_once]}
+    for buffer in _buffers(options.stride, (height, width), channels, result.shape[2], heights):
+        rows = {1} if buffer.at_once == 1 else {1 + (h > 1) for h in heights} | {1 for h in heights if h % 2}
+        shapes = {at_once: shape(at_once, buffer) for at_once in sorted(rows)}
         if all(is_possible(each) for each in shapes.values()):
             break
     else:
         return None
+    columns = _columns(buffer.tile, options.stride[1], width)
     records = packed_records(scaling, weights.data[0], outputs // channels, ends.is_masked)
     title = f"{weights_title(weights)}, int16 with bias and scaling in records of {records.shape[1]} words"
     params = {
@@ -80,14 +84,15 @@ def depthwise_call(graph: Graph, op: Op, name: str, asked: Collection[int] | Non
         "record_words": records.shape[1],
         "depth_multiplier": outputs // channels,
         "lines": buffer.lines,
+        "is_ring": int(buffer.is_ring),
         "columns": columns,
-        "block": buffer.block,
+        "tile": buffer.tile,
         "strip": buffer.strip,
         "input_zero_point": zero_point_of(source),
     }
     declarations = f"fast_depthwise_pair {PAIR_ROWS_NAME};\n"
     declarations += "".join(f"fast_depthwise_function {each.name};\n" for each in shapes.values())
-    words = buffer.lines * columns * buffer.block
+    words = buffer.lines * columns * channels
     array = c_array("int32_t", f"{name}_records", records, title)
     return KernelCall(
         kernel="fast_depthwise",
@@ -105,27 +110,37 @@ def depthwise_call(graph: Graph, op: Op, name: str, asked: Collection[int] | Non
     )
 
 
-def _buffers(stride: int, height: int, column_bytes: int, channels: int, heights: Collection[int]) -> Iterator[_Buffer]:
-    """All channels at once, if there is room; else blocks, the larger the better. `column_bytes`: of one channel."""
+def _columns(tile: int, stride: int, width: int) -> int:
+    """Of a padded line."""
+    return (tile - 1) * stride + width
+
+
+def _buffers(
+    stride: tuple[int, int], window: tuple[int, int], channels: int, width: int, heights: Collection[int]
+) -> Iterator[_Buffer]:
+    """Two rows at once and all columns, if there is room; else one by one, where the stride is even; else tiles."""
     rows = max(heights)
-    least = ((min(rows, 2) - 1) * stride + height + 1) // 2
-    every = ((rows - 1) * stride + height + 1) // 2
+    every = ((rows - 1) * stride[0] + window[0] + 1) // 2
+
+    def buffer(at_once: int, tile: int, strip: int) -> _Buffer:
+        least = ((at_once - 1) * stride[0] + window[0] + 1) // 2
+        is_ring = least <= MOST_BASES
+        wanted = _BUFFER_BYTES // (4 * channels * _columns(tile, stride[1], window[1]))
+        return _Buffer(at_once, tile, least if is_ring else max(least, min(every, wanted)), is_ring, strip)
+
     whole = rows + rows % 2
-
-    def lines(block: int, most: int) -> int:
-        return max(least, min(most, _BUFFER_BYTES // (block * column_bytes)))
-
-    if least * channels * column_bytes <= _MOST_BUFFER_BYTES:
-        yield _Buffer(channels, lines(channels, every), whole)
-    strip = min(whole, _STRIP_ROWS)
-    needed = ((strip - 1) * stride + height + 1) // 2
-    largest = max(1, _BUFFER_BYTES // (min(needed, every) * column_bytes))
-    block = min(channels, largest)
-    while block >= 1:
-        parts = -(-channels // block)
-        even = -(-channels // parts)
-        yield _Buffer(even, lines(even, min(needed, every)), strip)
-        block //= 2
+    for at_once in (min(rows, 2), *([1] if stride[0] % 2 == 0 and rows > 1 else [])):
+        found = buffer(at_once, width, whole)
+        if 4 * found.lines * channels * _columns(width, stride[1], window[1]) <= 3 * _BUFFER_BYTES // 2:
+            yield found
+    parts, tile = 1, width
+    while tile > 1:
+        parts += 1
+        tile = -(-width // parts)
+        found = buffer(min(rows, 2), tile, min(whole, _STRIP_ROWS))
+        if tile <= 2 or 4 * found.lines * channels * _columns(tile, stride[1], window[1]) <= _BUFFER_BYTES:
+            yield found
+    yield buffer(min(rows, 2), width, whole)
 
 
 def packed_records(scaling: Scaling, weights: np.ndarray, multiples: int, is_masked: bool) -> np.ndarray:

@@ -115,30 +115,35 @@ def _fast_conv_2d(graph: Graph, op: Op, call: KernelCall) -> Iterator[Moment]:
 
 
 def _fast_depthwise(graph: Graph, op: Op, call: KernelCall) -> Iterator[Moment]:
-    """Two lines of the padded image at a time go into the buffer; a step is two rows, a strip some steps of a block."""
+    """Two lines of the padded image at a time go into the buffer; a step is one row or two, a strip some steps."""
     window = window_members(graph, op)
     outputs = graph.tensors[op.outputs[0]].shape[3]
-    pixels, line_bytes, multiplier = window["output_width"], _line_bytes(window), outputs // window["channels"]
-    block, strip, height = _member(call, "block", 1), _member(call, "strip", 2), window["output_height"]
-    starts = [min(start, window["channels"] - block) for start in range(0, window["channels"], block)]
+    width, height, stride = window["output_width"], window["output_height"], window["stride_y"]
+    tile, strip = _member(call, "tile", width), _member(call, "strip", height)
+    at_once = 1 if ".two_rows = 0," in call.constants else 2
+    starts = [min(start, width - tile) for start in range(0, width, tile)]
 
-    def byte(line: int, channel: int) -> int | None:
-        """Of the first row of the image in a line, of any that is left."""
+    def byte(line: int, start: int) -> list[int]:
+        """The first of the image that a tile sees from this line on; none where nothing is left."""
         row = max(0, 2 * line - window["padding_top"])
-        return row * line_bytes + channel if row < window["input_height"] else None
+        column = max(0, start * window["stride_x"] - window["padding_left"])
+        inside = row < window["input_height"] and column < window["input_width"]
+        return [(row * window["input_width"] + column) * window["channels"]] if inside else []
 
     for first in range(0, height, strip):
         end = min(first + strip, height)
         for number, start in enumerate(starts):
-            later = [byte(end * window["stride_y"] // 2, 0)] if end < height else []
-            later += [byte(first * window["stride_y"] // 2, next_) for next_ in starts[number + 1 : number + 2]]
-            for y in range(first, end, 2):
-                done = min(y + 2, end)
-                seen = ((done - y - 1) * window["stride_y"] + window["height"] + 1) // 2
-                unread = [byte(y * window["stride_y"] // 2 + seen, start)] if done < end else []
-                found = [place for place in (*later, *unread) if place is not None]
+            later = byte(end * stride // 2, 0) if end < height else []
+            later += [place for each in starts[number + 1 :] for place in byte(first * stride // 2, each)]
+            if len(starts) == 1 and end == height:
+                later = []
+            for y in range(first, end, at_once):
+                done = min(y + at_once, end)
+                seen = ((done - y - 1) * stride + window["height"] + 1) // 2
+                held = max(y * stride // 2 + seen, done * stride // 2)
+                found = [*later, *(byte(held, start) if done < end else [])]
                 if found:
-                    yield (done * pixels - 1) * outputs + (start + block) * multiplier, min(found)
+                    yield ((done - 1) * width + start + tile) * outputs, min(found)
 
 
 def _small_depthwise(graph: Graph, op: Op, call: KernelCall) -> Iterator[Moment]:
