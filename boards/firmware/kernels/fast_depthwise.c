@@ -59,9 +59,10 @@ static int32_t least(int32_t a, int32_t b)
     return a < b ? a : b;
 }
 
-/* Line `index` of the padded image, its rows 2 * index and 2 * index + 1, from column `start` on. */
+/* Line `index` of the padded image, its rows 2 * index and 2 * index + 1, from column `start` on. What lies beside the
+ * image stays as it is, unless the line is new. */
 static void make_line(const struct fast_depthwise *conv, const int8_t *input, const int8_t *padding, int32_t index,
-                      int32_t start, int32_t *line)
+                      int32_t start, int is_new, int32_t *line)
 {
     const struct window *window = &conv->window;
     const int32_t channels = window->channels;
@@ -72,10 +73,12 @@ static void make_line(const struct fast_depthwise *conv, const int8_t *input, co
     const int32_t first = from < 0 ? 0 : from;
     const int32_t end = least(window->input_width, from + conv->columns);
     const int32_t seen = end > first ? end - first : 0;
-    const int32_t zero_points = word_of(padding[0], padding[0]);
-    fill(line, left * channels, zero_points);
+    if (is_new) {
+        const int32_t zero_points = word_of(padding[0], padding[0]);
+        fill(line, left * channels, zero_points);
+        fill(&line[(left + seen) * channels], (conv->columns - left - seen) * channels, zero_points);
+    }
     pair_values(conv, &upper, &lower, first * channels, seen * channels, &line[left * channels]);
-    fill(&line[(left + seen) * channels], (conv->columns - left - seen) * channels, zero_points);
 }
 
 /* Where line `index` lies, when the first of the buffer is `first`. */
@@ -106,6 +109,7 @@ static void outputs_of(const struct fast_depthwise *conv, int32_t x, int32_t y, 
     const int32_t *seen[FAST_DEPTHWISE_LINES];
     int8_t padding[FAST_DEPTHWISE_PAIRED];
     int32_t first = 0, made = 0; /* lines [first, made) are in the buffer */
+    int32_t filled = 0;          /* lines since the tile began */
     memset(padding, conv->input_zero_point, sizeof padding);
     while (y < end) {
         const int32_t rows = conv->two_rows == 0 || end - y < 2 ? 1 : 2;
@@ -118,7 +122,9 @@ static void outputs_of(const struct fast_depthwise *conv, int32_t x, int32_t y, 
             first = top;
         }
         for (; made < top + count; made++) {
-            make_line(conv, input, padding, made, x * window->stride_x, place_of(conv, buffer, first, made));
+            const int is_new = !conv->is_ring || filled < conv->lines;
+            make_line(conv, input, padding, made, x * window->stride_x, is_new, place_of(conv, buffer, first, made));
+            filled++;
         }
         for (int32_t line = 0; line < count; line++) {
             seen[line] = place_of(conv, buffer, first, top + line);

@@ -28,6 +28,7 @@ from stages.firmware.kernels.parameters import weighted_operands, weights_title
 from stages.graph.graph import Graph, Op
 
 Weights = Literal["fast", "small"]  # int16, ready for the multiplier, or int8, widened on the way there
+_MANY_CHANNELS = 32  # for which it pays to widen pixel by pixel
 _MOST_OF_A_HIGH_SUM = 2**23  # 256 times as much has to fit a register
 
 
@@ -53,7 +54,8 @@ class Dot:
         self.title, self.name, self.place = weights_title(original), name, place
         # Channels in fours may stay in the order in which they are widened fastest; the weights take it on.
         channels = original.shape[-1]
-        self.is_apart = channels % 4 == 0 or (channels >= 4 and self.lines == 1 and self.taps == channels)
+        is_pixel = self.lines == 1 and self.taps == channels
+        self.is_apart = channels % 4 == 0 or (is_pixel and channels >= _MANY_CHANNELS)
         if self.is_apart:
             fours = self.taps // 4 * 4
             apart = weights[..., :fours].reshape(*weights.shape[:2], -1, 4)[..., [0, 2, 1, 3]]

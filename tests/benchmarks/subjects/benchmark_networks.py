@@ -140,6 +140,7 @@ def resnet_8() -> Graph:
         if stride == 2:
             shortcut = builder.conv(shortcut, channels, (1, 1), ConvOptions(stride=(2, 2)))
         x = builder.elementwise("ADD", shortcut, x, ActivationOptions("relu"))
+        builder.set_grid(x, _SIX, -128)
     return _classified(builder, x, 10)
 
 
