@@ -19,10 +19,12 @@ from pipeline.units import Bytes, Hertz, Watts
 
 __all__ = [
     "BOARDS_FOLDER",
+    "CALIBRATION",
     "ENERGY_BAUD",
     "Board",
     "Cache",
     "CacheLevel",
+    "Calibration",
     "Chip",
     "Console",
     "Flashing",
@@ -30,11 +32,13 @@ __all__ = [
     "OpenOcdSetup",
     "Probe",
     "board_names",
+    "calibrated",
     "load_board",
 ]
 
 BOARDS_FOLDER = Path(__file__).parent
 
+CALIBRATION = "calibration.yaml"  # beside board.yaml: written by `pipeline calibrate`
 ENERGY_BAUD = 9600  # MLPerf Tiny, energy mode: the device's runner knows no other rate
 
 Pin = Annotated[str, Field(pattern=r"^P[A-K]([0-9]|1[0-5])$")]
@@ -99,14 +103,28 @@ class CacheLevel(_Described):
 
 
 class Cache(_Described):
-    """Both level-1 caches and what a line costs on the bus, in core cycles."""
+    """Both level-1 caches and what the core waits for a line, in its cycles."""
 
     instruction: CacheLevel
     data: CacheLevel
     line: Bytes
-    flash_fill_cycles: int
-    ram_fill_cycles: int
-    write_back_cycles: int
+    flash_fill_cycles: float
+    flash_fill_cycles_dual_bank: float | None = None  # with option bit nDBANK cleared, where the chip has one
+    ram_load_fill_cycles: float
+    ram_store_fill_cycles: float  # the store itself has gone into the store buffer: the core goes on
+    write_back_cycles: float  # of a dirty line that made room: through a buffer, behind the core's back
+
+
+class Calibration(_Described):
+    """What `pipeline calibrate` fitted on one device, each with what it may be off (2 sigma)."""
+
+    device: str  # 'hardware', or 'virtual' for a twin that stood in
+    when: str
+    core: Mapping[str, float]  # fields of hil.virtual.instruction.CoreParameters
+    cache: Mapping[str, float]  # those of Cache above
+    uncertainty: Mapping[str, float]
+    residual: float  # share: typical error of the fit
+    networks: Mapping[str, float]  # network that was not in the fit -> share by which it was predicted wrong
 
 
 class ChipRegister(_Described):
@@ -144,6 +162,7 @@ class Board(_Described):
     cache: Cache
     chip: Chip
     power_active_w: Watts
+    calibration: Calibration | None = None  # calibration.yaml beside board.yaml
 
     @model_validator(mode="after")
     def _regions_are_described(self) -> Board:
@@ -172,7 +191,21 @@ def load_board(name: str) -> Board:
     if name not in known:
         near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
         raise ConfigError(f"boards: unknown board {name!r}, known are {', '.join(known)}; did you mean {near[0]!r}?")
-    return read_board(BOARDS_FOLDER / name / "board.yaml")
+    return calibrated(read_board(BOARDS_FOLDER / name / "board.yaml"), BOARDS_FOLDER / name / CALIBRATION)
+
+
+def calibrated(board: Board, path: Path) -> Board:
+    """The board with the costs that were fitted, where there is such a file."""
+    if not path.exists():
+        return board
+    try:
+        found = Calibration.model_validate(yaml.safe_load(path.read_text()))
+        cache = Cache.model_validate({**board.cache.model_dump(), **found.cache})
+    except (OSError, yaml.YAMLError, ValidationError) as error:
+        raise ConfigError(
+            f"{path}: no calibration ({error}); write it anew: pipeline calibrate {board.name}"
+        ) from error
+    return board.model_copy(update={"calibration": found, "cache": cache})
 
 
 def read_board(path: Path) -> Board:

@@ -1,4 +1,4 @@
-"""From training to on-device measurement: `from pipeline import run, inspect, optimize, compile, measure, resources`.
+"""From training to on-device measurement: `from pipeline import run, inspect, optimize, compile, measure, prune`.
 
 The rooms of the engine are below: DAG, cache, configuration, executor, command line. They know no machine learning, no
 C, no serial port. What is public is named in `__init__.pyi`, which type checkers read; here it is loaded when it is
@@ -9,6 +9,7 @@ import importlib
 
 _PUBLIC = {
     "pipeline.api.networks": ("compile", "import_keras", "inspect", "measure", "optimize", "resources"),
+    "pipeline.api.pruning": ("Pruner", "prune"),
     "pipeline.api.results": ("Compilation", "Inspection", "Measurement", "Optimization", "Resources"),
     "pipeline.api.run": ("Run", "run"),
     "pipeline.errors": ("ConfigError", "PipelineError"),

@@ -4,6 +4,8 @@ from pipeline.api.networks import inspect as inspect
 from pipeline.api.networks import measure as measure
 from pipeline.api.networks import optimize as optimize
 from pipeline.api.networks import resources as resources
+from pipeline.api.pruning import Pruner as Pruner
+from pipeline.api.pruning import prune as prune
 from pipeline.api.results import Compilation as Compilation
 from pipeline.api.results import Inspection as Inspection
 from pipeline.api.results import Measurement as Measurement

@@ -141,6 +141,7 @@ class Stage:
     optional_programs: tuple[str, ...]
     sources: tuple[str, ...]
     touches_hardware: bool
+    check: str | None
     artifacts: Mapping[str, bool]  # input artifact -> collected per board?
     optional: frozenset[str]  # input artifacts that nobody need make
     sections: Mapping[str, type[Config]]  # configuration section -> its model
@@ -166,6 +167,7 @@ def stage(
     optional_programs: tuple[str, ...] = (),
     sources: tuple[str, ...] = (),
     touches_hardware: bool = False,
+    check: str | None = None,
 ) -> Callable[[Callable[..., Any]], Stage]:
     """Declare a step.
 
@@ -174,6 +176,8 @@ def stage(
     twin_programs      the same, but needed for virtual targets only ('qemu-system-arm')
     optional_programs  the same, but the step makes do without them
     sources            files or folders, beside the imported modules, that enter the key ('boards/{board}')
+    check              'module:function', called with the step's sections before any step runs, should they name code of
+                       the user's (`Config.source_modules`); it raises what the step itself would only find later
     """
 
     def declare(function: Callable[..., Any]) -> Stage:
@@ -202,6 +206,7 @@ def stage(
             optional_programs=optional_programs,
             sources=sources,
             touches_hardware=touches_hardware,
+            check=check,
             artifacts=artifacts,
             optional=frozenset(optional),
             sections=sections,

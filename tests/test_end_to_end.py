@@ -5,21 +5,28 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
+import shlex
 import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
+from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.stages.report.browser import HOW_TO_ENABLE, browser_program, open_page
+from tests.test_readme import README, commands, of_a_finished_run
+
 ROOT = Path(__file__).resolve().parent.parent
 BOARDS = ("nucleo_f767zi", "nucleo_h743zi2")
+LINES = set(filter(of_a_finished_run, commands()))  # of the README
 # Small enough for a minute; wide enough that the pruner has to work before every budget holds.
 SMALL = {
     "data.voices": "12", "data.prosodies": "2", "data.copies": "1", "network.width": "90", "prune.epochs": "4",
-    "prune.start_step": "0", "prune.update_every": "1", "prune.rate": "16", "qat.epochs": "1",
+    "prune.start_step": "0", "prune.update_every": "1", "prune.rate": "16",
 }  # fmt: skip
 
 
@@ -98,16 +105,109 @@ def test_a_second_run_is_all_cached_and_does_not_import_torch(done):
     assert imported.isdisjoint({"torch", "numpy", "pandas", "tensorflow", "tflite_micro", "serial"})
 
 
+class Words(HTMLParser):
+    """The text of a page, and of its scripts that hold data."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.text, self.data, self._script = "", {}, None
+        self.feed(page)
+
+    def handle_starttag(self, tag, attributes):
+        self._script = dict(attributes).get("id", "") if tag == "script" else None
+        self.text += " "
+
+    def handle_endtag(self, tag):
+        self._script = None
+
+    def handle_data(self, data):
+        if self._script is None:
+            self.text += data
+        elif self._script:
+            self.data[self._script] = json.loads(data)
+
+
+@pytest.mark.slow
+def test_page_csv_json_and_terminal_of_a_run_tell_the_same_numbers(done):
+    terminal = done.pipeline("run", "kws_dscnn_s", "--quick").stdout
+    record = json.loads(done.file("run.json").read_text())
+    rows = list(csv.DictReader(done.file("report/summary.csv").read_text().splitlines()))
+    page = Words(done.file("report/report.html").read_text())
+    words = " ".join(page.text.split())
+    assert record["rows"] == rows
+    assert {row["run_id"] for row in rows} == {record["id"]} == {page.data["run-record"]["id"]}
+    assert page.data["run-record"]["command"] == record["command"]
+    for row in rows:
+        exact = [f"{int(row[column]):,}" for column in ("peak_bytes", "size_bytes", "macs", "flash_bytes", "ram_bytes")]
+        for figure in (*exact, f"{100 * float(row['accuracy_int8']):.2f}", f"{int(row['instructions']):,}"):
+            assert figure in terminal and figure in words, figure
+        for figure in (float(row["latency_ms_modelled"]), float(row["energy_mj_modelled"])):
+            for text in (terminal, words):  # with three digits; CSV has nine, so a tie may fall to either side
+                assert min(abs(float(each) - figure) for each in re.findall(r"\d+\.\d{3}\b", text)) <= 0.00051, figure
+    charts = {
+        chart["name"]: [dict(zip(chart["columns"], each, strict=True)) for each in chart["rows"]]
+        for chart in page.data["chart-data"]
+    }
+    assert [each["used"] for each in charts["budgets"]] == [
+        int(rows[0][column]) for column in ("peak_bytes", "size_bytes", "macs")
+    ]
+    layers = list(csv.DictReader(done.file("report/layers.csv").read_text().splitlines()))
+    for row in rows:
+        taken = [int(each["cycles_modelled"]) for each in layers if each["board"] == row["board"]]
+        assert [each["taken"] for each in charts[f"layers_{row['board']}"]] == taken
+        assert sum(taken) == int(row["cycles_modelled"])
+    told = json.loads(done.file("export/accuracy.json").read_text())
+    right = sum(each["examples"] for each in charts["confusion"] if each["true"] == each["chosen"])
+    assert right / told["n"] == told["accuracy_int8"] == pytest.approx(float(rows[0]["accuracy_int8"]), rel=1e-8)
+    predictions = list(csv.DictReader(done.file("export/predictions.csv").read_text().splitlines()))
+    assert right == sum(each["label"] == each["int8"] for each in predictions) and len(predictions) == told["n"]
+
+
+@pytest.mark.slow
+def test_the_page_of_a_run_and_of_all_runs_open_in_a_browser(done):
+    command = [sys.executable, "-m", "pipeline.cli", "report", "kws_dscnn_s", "--all", "--json"]
+    made = subprocess.run(command, cwd=done.folder, env=done.env(), capture_output=True, text=True, timeout=280)
+    assert made.returncode == 0, made.stderr
+    found = json.loads(made.stdout)
+    assert found["runs"] >= 1 and {point["board"] for point in found["points"]} == set(BOARDS)
+    if browser_program() is None:
+        pytest.skip(HOW_TO_ENABLE)
+    with open_page() as page:
+        page.resize(1280)
+        for path in (done.file("report/report.html"), done.folder / found["page"]):
+            page.open(path)
+            assert page.ask("document.querySelectorAll('.drawing').length") == page.ask(
+                "document.querySelectorAll('.drawing svg').length"
+            )
+        assert page.problems == [] and page.requests == []
+
+
 @pytest.mark.slow
 def test_a_changed_qat_setting_reruns_qat_and_what_follows_and_nothing_before(done):
-    changed = {"qat.epochs": "0"}
+    """The first lines of `Usage` in the README."""
+    assert {"pipeline run kws_dscnn_s --quick --set qat.epochs=4", "pipeline why kws_dscnn_s qat --quick"} <= LINES
+    changed = {"qat.epochs": "4"}
     why = done.pipeline("why", "kws_dscnn_s", "qat", "--quick", **changed)
-    assert why.stdout == "config.epochs: 1 -> 0\n"
+    assert why.stdout == "config.epochs: 2 -> 4\n" and f"# {why.stdout}" in README
     ran = statuses(done.pipeline("run", "kws_dscnn_s", "--quick", "--json", **changed))
     assert (ran["prepare"], ran["prune"], ran["qat"], ran["export"]) == ({"cached"}, {"cached"}, {"ran"}, {"ran"})
     back = done.pipeline("run", "kws_dscnn_s", "--quick", "--json")
     assert set().union(*statuses(back).values()) == {"cached"}
-    assert done.pipeline("why", "kws_dscnn_s", "qat", "--quick").stdout == "config.epochs: 0 -> 1\n"
+    assert done.pipeline("why", "kws_dscnn_s", "qat", "--quick").stdout == "config.epochs: 4 -> 2\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("line", sorted(line for line in LINES if "epochs=4" not in line and "why" not in line))
+def test_a_line_of_the_readme_works_on_a_finished_run(done, line):
+    words = shlex.split(line)[1:]
+    if words[0] in ("runs", "report"):  # take no settings
+        argv = [sys.executable, "-m", "pipeline.cli", *words]
+        ran = subprocess.run(argv, cwd=done.folder, env=done.env(), capture_output=True, text=True)
+        assert "kws_dscnn_s-quick" in ran.stdout
+    else:
+        # A changed image is built, and that it runs is seen by the tests of the stages.
+        ran = done.pipeline(*words, *(["--only", "firmware"] if "firmware.front_end=mfcc" in words else []))
+    assert ran.returncode == 0, ran.stderr
 
 
 @pytest.mark.slow

@@ -148,11 +148,6 @@ bool board_chip(uint32_t index, struct board_register *found)
     return index == 0u;
 }
 
-bool board_measures_energy(void)
-{
-    return BOARD_MEASURES_ENERGY != 0;
-}
-
 /* An instruction takes 1024 ns of virtual time. */
 void board_pulse(void)
 {

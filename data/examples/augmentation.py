@@ -1,7 +1,8 @@
 """Training examples made anew in every epoch, from what prepare stored; any batch can be made without the others.
 
 Clips are moved, made louder or softer and laid over noise before the front end; silence is other noise each time.
-Pictures are mirrored and moved by up to an eighth of their side, the mean moving in. What comes out depends on the
+Pictures are mirrored and moved by up to an eighth of their side, the mean moving in, or changed as the training asks
+for (`picture_changes`). What comes out depends on the
 seed (training gives it seed and epoch) and the number of the example alone, so a run that was stopped and resumed sees
 what an undisturbed one sees.
 """
@@ -17,6 +18,8 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from data.examples.picture_changes import Changes, changed_pictures
+from data.examples.stored import PIXELS, StoredRows, stored_split
 from data.sounds.corpus import Mixing, SplitAudio, example
 from data.sounds.mfcc import Mfcc, MfccSettings
 from pipeline.errors import StageError
@@ -47,19 +50,32 @@ class PictureRecord:
     kind: Literal["pictures"]
 
 
-def augmentation(folder: Path) -> Augment | None:
-    """How to make training examples from a features folder; None when prepare was not told to."""
+def augmentation(folder: Path, changes: Changes | None = None) -> Augment | None:
+    """How to make training examples from a features folder: pictures changed as asked for, else as prepare was told to.
+
+    Pictures that stay as they are still have to be standardised; None for features that can be used as they are.
+    """
     path = folder / RECORD
+    if (folder / PIXELS).exists() and (changes is not None or not path.exists()):
+        return _read_pictures(folder, changes)
     if not path.exists():
         return None
     try:
         stored = json.loads(path.read_text())
         if stored["kind"] == "pictures":
-            features = np.load(folder / "train_x.npy", mmap_mode="r")
-            return lambda numbers, seed: _moved_pictures(features, numbers, seed)
+            features = stored_split(folder, "train")
+            return lambda numbers, seed: _moved_pictures(features[numbers], numbers, seed)
         return _clips(folder, AudioRecord(**stored))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise StageError(f"{path}: what augmentation needs cannot be read ({error}); run prepare again") from error
+
+
+def _read_pictures(folder: Path, changes: Changes | None) -> Augment:
+    pixels = stored_split(folder, "train")
+    if changes is None:
+        return lambda numbers, _: pixels[numbers]
+    changed = changed_pictures(changes, (pixels.shape[1], pixels.shape[2]))
+    return lambda numbers, seed: pixels.standardised(changed(pixels.stored(numbers), numbers, seed))
 
 
 def _clips(folder: Path, record: AudioRecord) -> Augment:
@@ -69,7 +85,7 @@ def _clips(folder: Path, record: AudioRecord) -> Augment:
     }
     takes = np.load(folder / TAKES)
     audio = SplitAudio(
-        clips=np.load(folder / WAVES, mmap_mode="r"),
+        clips=StoredRows(folder / WAVES),
         takes=takes,
         labels=takes,
         noises=np.split(noise, np.cumsum(record.noise_samples)[:-1]),
@@ -87,12 +103,12 @@ def _clips(folder: Path, record: AudioRecord) -> Augment:
 
 
 def _moved_pictures(features: Float32, numbers: npt.NDArray[np.int64], seed: Sequence[int]) -> Float32:
-    moved = np.zeros((len(numbers), *features.shape[1:]), dtype=np.float32)
+    moved = np.zeros_like(features)
     sides = features.shape[1:3]
-    for row, number in enumerate(numbers):
+    for row, (number, whole) in enumerate(zip(numbers, features, strict=True)):
         rng = np.random.default_rng([*seed, int(number)])
         (to_y, from_y), (to_x, from_x) = (_overlap(side, rng) for side in sides)
-        picture = features[number, :, ::-1] if rng.random() < 0.5 else features[number]
+        picture = whole[:, ::-1] if rng.random() < 0.5 else whole
         moved[row, to_y, to_x] = picture[from_y, from_x]
     return moved
 

@@ -79,6 +79,7 @@ class _Memory:
     heard_samples: int = 0
     output: bytes = b""
     clock_us: int = 0
+    runs: int = 0  # of the last infer
 
 
 class FakeDevice(Background):
@@ -206,7 +207,7 @@ class FakeDevice(Background):
 
     _added = frozenset(
         ("output", "layers", "crc", "build", "clock", "memory", "reset", "check", "tensor", "baud", "audio", "features")
-        + ("listen", "stream", "burst", "chip")
+        + ("listen", "stream", "laps", "chip")
     )
 
     def _answer(self, command: str) -> tuple[str, ...]:
@@ -261,13 +262,9 @@ class FakeDevice(Background):
             case ["layers"]:
                 self._run(1)
                 return tuple(f"m-layer-[{index},{ticks}]" for index, ticks in enumerate(self._network.layer_ticks))
-            case ["burst", count] if count.isdigit() and 0 < int(count) <= 32:
-                self._run(int(count))
+            case ["laps"]:
                 lap = sum(self._network.layer_ticks)
-                laps = tuple(f"m-lap-[{number},{lap}]" for number in range(int(count)))
-                return (f"m-burst-[{count},{lap * int(count)}]", *laps)
-            case ["burst", *_]:
-                return ("e-[A burst has 1 to 32 inferences]",)
+                return tuple(f"m-lap-[{number},{number * lap}]" for number in range(self._memory.runs + 1))
             case ["chip"]:
                 return tuple(f"m-chip-[{name},{value:08x}]" for name, value in self._network.registers)
             case ["crc"]:
@@ -326,7 +323,7 @@ class FakeDevice(Background):
         return ("m-load-done",) if len(self._memory.input) == self._memory.expected_bytes else ()
 
     def _run(self, count: int) -> None:
-        self._memory.output = self._network.infer(bytes(self._memory.input))
+        self._memory.output, self._memory.runs = self._network.infer(bytes(self._memory.input)), min(count, 32)
         self._memory.clock_us += count * sum(self._network.layer_ticks) * 1_000_000 // self._network.clock_hz
 
     def _infer(self, runs: int, warmup: int) -> tuple[str, ...]:

@@ -74,9 +74,9 @@ class DeviceLink(Dialogue):
         )
 
     def burst(self, runs: int) -> Burst:
-        """Up to 32 inferences right behind each other; in cycles of the counter on a board."""
-        timeout_s = runs * self._limits.infer_s
-        return self._timed(f"burst {runs}", lambda lines: replies.burst(lines, runs), timeout_s)
+        """Up to 32 inferences right behind each other, each timed by the counter itself: cycles on a board."""
+        self.infer(runs, 0)
+        return self._timed("laps", lambda lines: replies.laps(lines, runs), self._limits.reply_s)
 
     def tells_time(self) -> bool:
         """False for an image in energy mode: it marks beginning and end on its timestamp pin, not in words."""
@@ -129,9 +129,12 @@ class DeviceLink(Dialogue):
             else:
                 replies.single(lines, "m-load-done")
 
-    def outputs_of(self, data: bytes) -> bytes:
-        """Load, infer, fetch; all of it again when the device restarts on the way, since it then forgot the input."""
-        return self.on_input(data, lambda: (self.infer(1, 0), self.output())[1])
+    def outputs_of(self, data: bytes, runs: int = 1) -> bytes:
+        """Load, infer, fetch; all of it again when the device restarts on the way, since it then forgot the input.
+
+        A network with a state begins with its first one and sees the input so many times.
+        """
+        return self.on_input(data, lambda: (self.infer(runs, 0), self.output())[1])
 
     def on_input(self, data: bytes, act: Callable[[], Value]) -> Value:
         """Load, act, and make sure that the device held this input to the end: a restart may go unseen."""

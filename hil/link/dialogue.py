@@ -119,6 +119,17 @@ class Dialogue:
         self.await_boot(self._limits.reply_s if timeout_s is None else timeout_s)
         self.sync()
 
+    def told_until_boot(self, command: str, timeout_s: float) -> tuple[str, ...]:
+        """Send what ends in a restart; every line up to the boot message's `m-ready`, or what came in that time."""
+        self._port.send(f"{command}%")
+        deadline = time.monotonic() + timeout_s
+        seen: list[str] = []
+        while (line := self._line(deadline)) is not None:
+            if line == replies.READY:
+                break
+            seen.append(line)
+        return tuple(seen)
+
     def sync(self, timeout_s: float | None = None) -> None:
         """Make sure that the next line read answers the next command sent.
 

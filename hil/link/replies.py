@@ -7,6 +7,7 @@ reply is never read leniently, because half a number is still a number.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -189,15 +190,15 @@ def layer_profile(lines: Sequence[str]) -> LayerProfile:
     return LayerProfile(int(front_end[1]) if front_end else None, tuple(found))
 
 
-def burst(lines: Sequence[str], runs: int) -> Burst:
-    """The reply to `burst N`: all laps, each once and in order, and their sum."""
+def laps(lines: Sequence[str], runs: int) -> Burst:
+    """The reply to `laps` after `infer N`: the counter before the first and after each inference, in order."""
     if len(lines) != runs + 1:
-        raise GarbledReply(f"found {_shown(lines)}, needed {runs + 1} lines after burst {runs}")
-    total = int(single(lines[:1], rf"m-burst-\[{runs},([0-9]+)\]")[1])
-    laps = tuple(int(single((line,), rf"m-lap-\[{lap},([0-9]+)\]")[1]) for lap, line in enumerate(lines[1:]))
-    if sum(laps) != total:
-        raise GarbledReply(f"found a burst of {total} ticks whose laps are {sum(laps)} together")
-    return Burst(total, laps)
+        raise GarbledReply(f"found {_shown(lines)}, needed {runs + 1} lines after infer {runs}")
+    ends = [int(single((line,), rf"m-lap-\[{lap},([0-9]+)\]")[1]) for lap, line in enumerate(lines)]
+    ticks = tuple(after - before for before, after in itertools.pairwise(ends))
+    if min(ticks) < 0:
+        raise GarbledReply(f"found a counter that runs backwards: {min(ticks)} ticks")
+    return Burst(sum(ticks), ticks)
 
 
 def chip(lines: Sequence[str]) -> dict[str, int]:

@@ -6,7 +6,7 @@ operands.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Any
 
@@ -47,8 +47,25 @@ _MANY = ("ldm", "stm", "push", "pop", "vldm", "vstm", "vpush", "vpop")
 _SHIFT = ("lsl", "lsr", "asr", "ror", "rrx")
 _SLOW_FLOAT = ("vdiv", "vsqrt")
 _CONDITIONS = ("eq", "ne", "hs", "lo", "mi", "pl", "vs", "vc", "hi", "ls", "ge", "lt", "gt", "le", "cs", "cc")
-DIVIDE_CYCLES = 7  # 3 to 12 by the operands; the middle
-SLOW_FLOAT_CYCLES = 14
+
+
+@dataclass(frozen=True)
+class CoreParameters:
+    """What the model takes a Cortex-M7 to need, in cycles; `pipeline calibrate` fits it to a board.
+
+    Public sources (technical reference manual, optimisation notes, llvm's scheduling model) give the latencies;
+    what says guess is one.
+    """
+
+    multiply_latency: float = 2.0  # until an ALU can use a product
+    narrow_load_latency: float = 2.0  # LDRB, LDRH: the extension takes a stage
+    saturate_latency: float = 2.0
+    float_latency: float = 3.0
+    load_to_multiply: float = 2.0  # a loaded value at the multiplier
+    divide_cycles: float = 7.0  # 3 to 12 by the operands; the middle: a guess
+    slow_float_cycles: float = 14.0  # VDIV, VSQRT
+    mispredicted_cycles: float = 8.0  # refill of the six-stage pipeline; 6 to 8 by where the branch resolves
+    return_cycles: float = 3.0  # indirect jumps; a return stack predicts most of them: a guess
 
 
 class Pipe(Enum):
@@ -80,20 +97,32 @@ class Instruction:
     accumulators: frozenset[int]  # read last, by the adder behind the multiplier
     updated_base: frozenset[int]  # written by the address unit: ready at once
     offset: tuple[int, int] | None  # base register and displacement of a load with constant offset
-    cycles: int  # issue slots it keeps for itself
-    latency: int  # cycles until a late ALU can use its result
+    cycles: float  # issue slots it keeps for itself
+    latency: float  # cycles until a late ALU can use its result
     is_simple: bool  # done by the early ALU: its result reaches an address one cycle later
     is_load: bool
     is_store: bool
     is_return: bool  # changes the PC to a value from a register or from memory
     is_conditional_branch: bool
+    priced_by: tuple[str, str] = ("", "")  # the parameters behind `cycles` and `latency`, where one is
+
+    def at(self, core: CoreParameters) -> Instruction:
+        """The same with other parameters."""
+        cycles, latency = (getattr(core, name) if name else None for name in self.priced_by)
+        if cycles is None and latency is None:
+            return self
+        return replace(
+            self,
+            cycles=self.cycles if cycles is None else cycles,
+            latency=self.latency if latency is None else latency,
+        )
 
 
 class Decoder:
     """Instructions of a program by address, each decoded once."""
 
-    def __init__(self, program: Program) -> None:
-        self._program = program
+    def __init__(self, program: Program, core: CoreParameters = CoreParameters()) -> None:
+        self._program, self.core = program, core
         self._capstone = capstone.Cs(capstone.CS_ARCH_ARM, capstone.CS_MODE_THUMB | capstone.CS_MODE_MCLASS)
         self._capstone.detail = True
         self._known: dict[int, Instruction] = {}
@@ -107,6 +136,12 @@ class Decoder:
             address += instruction.size_bytes
         return tuple(found)
 
+    def adjusted(self, core: CoreParameters) -> Decoder:
+        """The same program with other parameters; what was decoded need not be decoded again."""
+        other = Decoder(self._program, core)
+        other._known = {address: instruction.at(core) for address, instruction in self._known.items()}
+        return other
+
     def _at(self, address: int) -> Instruction:
         if address not in self._known:
             code = self._program.code_at(address, 4)
@@ -115,12 +150,12 @@ class Decoder:
                 raise ToolError(
                     f"cycle model: no known instruction at {address:#x} ({code.hex() or 'outside the image'})"
                 )
-            self._known[address] = classified(raw)
+            self._known[address] = classified(raw).at(self.core)
         return self._known[address]
 
 
 def classified(raw: Any) -> Instruction:
-    """What the issue model needs to know of a capstone instruction."""
+    """What the issue model needs to know of a capstone instruction; `at` prices it."""
     name = raw.mnemonic.split(".")[0]
     operands = raw.operands
     reads, writes = (frozenset(registers) - {_PC} for registers in raw.regs_access())
@@ -148,11 +183,12 @@ def classified(raw: Any) -> Instruction:
         updated_base=base & writes if is_store or (is_load and not many) else frozenset(),
         offset=(memory.base, memory.disp) if pipe is Pipe.LOAD and memory is not None and not memory.index else None,
         cycles=_issue_cycles(name, many, operands),
-        latency=_latency(name, pipe, is_load),
+        latency=1,
         is_simple=pipe is Pipe.ALU,
         is_load=is_load,
         is_store=is_store,
         is_return=is_return,
+        priced_by=(_slow_kind(name), _latency_kind(name, pipe, is_load)),
         is_conditional_branch=name in ("cbz", "cbnz") or (name[:1] == "b" and name[1:] in _CONDITIONS),
     )
 
@@ -211,13 +247,20 @@ def _issue_cycles(name: str, many: bool, operands: Any) -> int:
         has_base = name.startswith(("ldm", "stm", "vldm", "vstm"))
         registers = sum(operand.type == arm.ARM_OP_REG for operand in operands) - has_base
         return max(1, (int(registers) + 1) // 2)  # a 64-bit path: two registers a cycle
+    return 1
+
+
+def _slow_kind(name: str) -> str:
     if name.startswith(("sdiv", "udiv")):
-        return DIVIDE_CYCLES
-    return SLOW_FLOAT_CYCLES if name.startswith(_SLOW_FLOAT) else 1
+        return "divide_cycles"
+    return "slow_float_cycles" if name.startswith(_SLOW_FLOAT) else ""
 
 
-def _latency(name: str, pipe: Pipe, is_load: bool) -> int:
+def _latency_kind(name: str, pipe: Pipe, is_load: bool) -> str:
     if pipe is Pipe.FLOAT:
-        return 3
-    narrow_load = is_load and name.startswith(("ldrb", "ldrh", "ldrs"))  # the extension takes a stage
-    return 2 if pipe is Pipe.MULTIPLY or narrow_load or name.startswith(("ssat", "usat")) else 1
+        return "float_latency"
+    if pipe is Pipe.MULTIPLY:
+        return "multiply_latency"
+    if is_load and name.startswith(("ldrb", "ldrh", "ldrs")):
+        return "narrow_load_latency"
+    return "saturate_latency" if name.startswith(("ssat", "usat")) else ""

@@ -19,7 +19,7 @@ from typing import Literal
 
 from hil.link.audio import AudioLink
 from hil.virtual.cortex_m7 import CycleModel, Edge
-from hil.virtual.instruction import Decoder
+from hil.virtual.instruction import CoreParameters, Decoder
 from hil.virtual.program import Program, read_program
 from hil.virtual.twin import Twin, qemu_version
 from pipeline.errors import ToolError
@@ -57,26 +57,30 @@ class MemoryModel:
 
     instruction_cache: CacheShape
     data_cache: CacheShape
-    flash_fill_cycles: int
-    ram_fill_cycles: int
-    write_back_cycles: int
+    flash_fill_cycles: float
+    ram_load_fill_cycles: float
+    ram_store_fill_cycles: float
+    write_back_cycles: float
     ranges: tuple[MemoryRange, ...]
+    core: CoreParameters = CoreParameters()
 
 
 @dataclass(frozen=True)
 class LineTraffic:
-    """Cache lines fetched from flash and RAM, and dirty ones written back."""
+    """Cache lines fetched from flash, from RAM for a load or for a store, and dirty ones written back."""
 
     flash_code_fills: int = 0
     ram_code_fills: int = 0
     flash_data_fills: int = 0
-    ram_data_fills: int = 0
+    ram_load_fills: int = 0
+    ram_store_fills: int = 0
     write_backs: int = 0
 
     def cycles(self, model: MemoryModel) -> int:
         flash = (self.flash_code_fills + self.flash_data_fills) * model.flash_fill_cycles
-        ram = (self.ram_code_fills + self.ram_data_fills) * model.ram_fill_cycles
-        return flash + ram + self.write_backs * model.write_back_cycles
+        ram = (self.ram_code_fills + self.ram_load_fills) * model.ram_load_fill_cycles
+        stores = self.ram_store_fills * model.ram_store_fill_cycles
+        return round(flash + ram + stores + self.write_backs * model.write_back_cycles)
 
 
 @dataclass(frozen=True)
@@ -131,7 +135,7 @@ def profile_ops(
         raise ToolError(f"{image}: no symbol {MARKS}, needed to tell the ops apart; build the twin with profiler marks")
     with tempfile.TemporaryDirectory(prefix="profile-") as folder:
         record = Path(folder) / "profile.txt"
-        options = [f"out={record}", f"marks={marks.address}:{marks.size_bytes // 4}", *_model_options(model)]
+        options = [f"out={record}", f"marks={marks.address}:{marks.size_bytes // 4}", *model_options(model)]
         argument = ",".join([str(plugin).replace(",", ",,"), *options])
         with Twin(image, name="profiler", counting=False, arguments=("-plugin", argument)) as twin:
             if audio is not None:
@@ -151,7 +155,7 @@ def profile_ops(
 
 
 def _profiles(program: Program, regions: Sequence[_Region], model: MemoryModel) -> tuple[OpProfile, ...]:
-    cycle_model = CycleModel(Decoder(program))
+    cycle_model = CycleModel(Decoder(program, model.core))
     found = []
     for index, region in enumerate(regions):
         cycles = cycle_model.cycles(region.edges)
@@ -160,7 +164,8 @@ def _profiles(program: Program, regions: Sequence[_Region], model: MemoryModel) 
     return tuple(found)
 
 
-def _model_options(model: MemoryModel) -> Iterator[str]:
+def model_options(model: MemoryModel) -> Iterator[str]:
+    """The plugin's arguments for a model."""
     for key, cache in (("icache", model.instruction_cache), ("dcache", model.data_cache)):
         yield f"{key}={cache.size_bytes}:{cache.ways}:{cache.line_bytes}"
     for part in model.ranges:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pipeline.engine.dag import Node
+from pipeline.text import shown
 
 _PLAIN_EVERY_S = 5.0
 
@@ -24,11 +25,15 @@ class PlainReporter:
         self._total: dict[Node, tuple[int, str]] = {}
         self._told: dict[Node, float] = {}
         self._phase_begin: dict[Node, float] = {}
+        self._steps = self._ended = 0
 
     def message(self, text: str) -> None:
         with self._lock:
-            sys.stderr.write(f"{text}\n")
+            sys.stderr.write("".join(f"{shown(line)}\n" for line in text.splitlines()))
             sys.stderr.flush()
+
+    def planned(self, steps: int) -> None:
+        self._steps, self._ended = steps, 0
 
     def started(self, node: Node, reason: str) -> None:
         self.message(f"{self._clock()} {node}: running ({reason})")
@@ -49,14 +54,17 @@ class PlainReporter:
                 self.message(f"{self._clock()} {node}: {unit} {done}/{total}{note}, {left_s:.0f} s left")
 
     def finished(self, node: Node, status: str, seconds: float) -> None:
-        self.message(f"{self._clock()} {node}: {status}" + (f" in {seconds:.1f} s" if status == "ran" else ""))
+        self._ended += 1
+        taken = f" in {seconds:.1f} s" if status == "ran" else ""
+        counted = f", step {self._ended} of {self._steps}" if self._steps else ""
+        self.message(f"{self._clock()} {node}: {status}{taken}{counted}")
 
     def _clock(self) -> str:
         return f"[{time.monotonic() - self._begin:6.1f} s]"
 
 
 class RichReporter:
-    """A bar per running step, a tick per finished one."""
+    """A bar per running step above one for the whole run, a tick per finished step."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -67,7 +75,7 @@ class RichReporter:
             SpinnerColumn(),
             TextColumn("{task.description}"),
             BarColumn(bar_width=28),
-            TextColumn("{task.fields[unit]} {task.completed}/{task.total}"),
+            TextColumn("{task.fields[count]}"),
             TimeElapsedColumn(),
             TextColumn("left"),
             TimeRemainingColumn(),
@@ -76,31 +84,49 @@ class RichReporter:
             transient=True,
         )
         self._tasks: dict[Node, Any] = {}
+        self._done: dict[Node, tuple[int, int, str]] = {}  # of how many, of what
+        self._whole: Any = None
+        self._steps = self._ended = 0
 
     def message(self, text: str) -> None:
-        self._console.print(text, markup=False, highlight=False)
+        self._console.print("\n".join(map(shown, text.splitlines())), markup=False, highlight=False)
+
+    def planned(self, steps: int) -> None:
+        self._steps, self._ended = steps, 0
+        self._whole = self.progress.add_task("whole run", total=steps, count=f"step 0 of {steps}", note="")
 
     def started(self, node: Node, reason: str) -> None:
         self._console.print(f"[cyan]▶[/] {_escaped(str(node))} [dim]({_escaped(reason)})[/]", highlight=False)
-        self._tasks[node] = self.progress.add_task(_escaped(str(node)), total=None, unit="", note="")
+        self._tasks[node] = self.progress.add_task(_escaped(str(node)), total=None, count="", note="")
 
     def progressed(self, node: Node, event: Mapping[str, Any]) -> None:
         if event["event"] == "start":
-            self.progress.reset(self._tasks[node], total=event["total"], unit=event["unit"], note="")
+            self._done[node] = (0, event["total"], event["unit"])
+            self.progress.reset(self._tasks[node], total=event["total"], count=self._count(node), note="")
         elif event["event"] == "advance":
-            self.progress.update(self._tasks[node], advance=event["count"], note=_escaped(event["note"]))
+            done, total, unit = self._done.get(node, (0, 0, ""))
+            self._done[node] = (done + event["count"], total, unit)
+            note = _escaped(event["note"])
+            self.progress.update(self._tasks[node], advance=event["count"], count=self._count(node), note=note)
 
     def finished(self, node: Node, status: str, seconds: float) -> None:
         if node in self._tasks:
             self.progress.remove_task(self._tasks.pop(node))
+        self._ended += 1
+        if self._whole is not None:
+            self.progress.update(self._whole, advance=1, count=f"step {self._ended} of {self._steps}")
         detail = f"{seconds:.1f} s" if status == "ran" else "cached"
         self._console.print(f"[green]✔[/] {_escaped(str(node))} [dim]{detail}[/]", highlight=False)
+
+    def _count(self, node: Node) -> str:
+        done, total, unit = self._done[node]
+        return f"{_escaped(unit)} {done}/{total}" if total else ""
 
 
 def _escaped(text: str) -> str:
     from rich.markup import escape
 
-    return escape(text)
+    return escape(shown(text))
 
 
 @contextlib.contextmanager

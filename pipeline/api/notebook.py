@@ -44,6 +44,8 @@ class NotebookReporter:
         self._messages.append(text)
         self._draw()
 
+    def planned(self, steps: int) -> None: ...
+
     def started(self, node: Node, reason: str) -> None:
         self._rows[node] = _Row("running", note=escape(reason))
         self._draw()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -21,6 +21,7 @@ from pipeline.errors import ConfigError
 if TYPE_CHECKING:
     from pipeline.ci.jobs import TaskResult
 
+Data = Literal["dtcm", "ram"]
 BENCH_FILE = "bench.yaml"  # beside pipeline.yaml
 _FLASHED = "flash"  # the step after which a device can be asked
 
@@ -49,6 +50,35 @@ def diff(
     print_answer(answer, as_json)
     if not answer.record["identical"]:
         raise typer.Exit(1)
+
+
+def bringup(
+    board: Annotated[str, typer.Argument(help="an attached board, or with --virtual its twin", metavar="BOARD")],
+    virtual: Virtual = False,
+    out: Annotated[Path, typer.Option("--out", help="folder for the record", metavar="DIR")] = Path("bringup"),
+    probe: Annotated[str, typer.Option("--probe", help="serial number, where several are attached")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Guide a board through its first day: what was expected, found and is to do; exit code 1 if a check fails."""
+    project = load_project(chosen.file)
+    project.refuse_unknown_board("bringup", board)
+    answer = project.tool("bringup")(board, virtual, out, probe)
+    print_answer(answer, as_json)
+    if not answer.record["ok"]:
+        raise typer.Exit(1)
+
+
+def profile(
+    image: Annotated[Path, typer.Argument(help="a Cortex-M7 ELF for QEMU's mps2-an500", metavar="FILE.elf")],
+    board: Annotated[str, typer.Option("--board", help="whose caches and clock", metavar="NAME")],
+    data: Annotated[Data, typer.Option("--data", help="its data memory: dtcm, or ram behind the cache")] = "ram",
+    timeout_s: Annotated[float, typer.Option("--timeout", min=1, help="seconds until it must have ended")] = 600.0,
+    as_json: AsJson = False,
+) -> None:
+    """Run any program on the twin's machine until it exits: modelled cycles, line fills, write-backs per function."""
+    project = load_project(chosen.file)
+    project.refuse_unknown_board("profile", board)
+    print_answer(project.tool("profile")(image, board, data, timeout_s), as_json)
 
 
 def ci(
@@ -117,5 +147,5 @@ def _print_results(results: Sequence[TaskResult]) -> None:
 
 
 def add_to(app: typer.Typer) -> None:
-    for function in (boards, ci, diff):
+    for function in (boards, bringup, ci, diff, profile):
         app.command()(function)

@@ -14,7 +14,7 @@ import typer
 from pipeline.api.console import PlainReporter, reporter_for_stderr
 from pipeline.api.run import completed
 from pipeline.cli.options import CORES, AsJson, Boards, ExperimentName, Jobs, Quick, Settings, Virtual, chosen
-from pipeline.cli.output import print_json, print_lines
+from pipeline.cli.output import print_answer, print_json, print_lines
 from pipeline.config import load_project
 from pipeline.engine.assembly import RunOptions, cache_root, experiment_runner
 from pipeline.engine.cache import Cache, remove_tree, tree_bytes
@@ -23,6 +23,8 @@ from pipeline.engine.runner import Outcome, Runner
 from pipeline.errors import ConfigError
 from pipeline.records.listing import run_brief, run_table
 from pipeline.records.store import RunStore, StoredRun
+from pipeline.records.tracking import check_tracker
+from pipeline.records.tracking import track as track_run
 from pipeline.records.tracking_file import append_rows
 from pipeline.text import shown
 from pipeline.units import parse_bytes, parse_seconds
@@ -48,11 +50,15 @@ def run(
     append: Annotated[
         Path | None, typer.Option("--append", help="add the rows of this run to a file", metavar="FILE.csv")
     ] = None,
+    track: Annotated[
+        str | None, typer.Option("--track", help="log the run there when it is done", metavar="mlflow:URI")
+    ] = None,
     jobs: Jobs = CORES,
     as_json: AsJson = False,
 ) -> None:
     """Run an experiment: whatever is not cached, in order."""
     begin = time.monotonic()
+    tracker = None if track is None else check_tracker(track)
     options = RunOptions(
         boards=board or (), virtual=virtual, settings=settings or (), start=start, only=only, force=force or ()
     )
@@ -65,6 +71,10 @@ def run(
             raise typer.Exit(INTERRUPTED) from None
     if append is not None:
         append_rows(append, runner.record.facts["rows"])
+    if tracker is not None:
+        run_done = StoredRun(runner.record.folder, runner.record.facts)
+        named = [path for name in runner.project.files_worth_opening if (path := run_done.path(name)) is not None]
+        sys.stderr.write(f"{shown(track_run(run_done, tracker, named))}\n")
     _print_result(runner, outcomes, as_json)
     cached = sum(outcome.status == "cached" for outcome in outcomes)
     sys.stderr.write(f"{len(outcomes)} steps, {cached} cached, {time.monotonic() - begin:.1f} s\n")
@@ -100,6 +110,29 @@ def runs(
         print_json([run_brief(run) for run in wanted])
     else:
         print_lines(run_table(wanted))
+
+
+def compare(
+    subjects: Annotated[
+        list[str],
+        typer.Argument(help="runs (id, latest, latest~1, EXPERIMENT/latest, folder) or CSV files", metavar="RUN..."),
+    ],
+    fail_on: Annotated[
+        list[str] | None,
+        typer.Option("--fail-on", help="exit code 1 at such a change: 'latency_ms > 2%'", metavar="EXPR"),
+    ] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="for a comment on a change")] = False,
+    html: Annotated[Path | None, typer.Option("--html", help="write a page", metavar="FILE.html")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Hold runs against the first one: what changed, what is more than noise."""
+    project = load_project(chosen.file)
+    store = run_store(project)
+    named = [_subject(store, text) for text in subjects]
+    answer = project.tool("compare")(named, fail_on or (), markdown, html)
+    print_answer(answer, as_json)
+    if answer.record["failed"]:
+        raise typer.Exit(1)
 
 
 def gc(
@@ -143,8 +176,17 @@ def clean(yes: Annotated[bool, typer.Option("--yes", help="do not ask")] = False
 
 
 def add_to(app: typer.Typer) -> None:
-    for function in (run, runs, gc, clean):
+    for function in (run, runs, compare, gc, clean):
         app.command()(function)
+
+
+def _subject(store: RunStore, text: str) -> tuple[str, Path]:
+    """Its name in tables, and where it is."""
+    path = Path(text)
+    if path.suffix == ".csv" and path.is_file():
+        return path.name, path
+    found = store.find(text)
+    return found.id, found.folder
 
 
 def _to_drop(store: RunStore, wanted: Sequence[StoredRun], text: str) -> list[StoredRun]:

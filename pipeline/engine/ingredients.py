@@ -60,7 +60,7 @@ def ingredients_of(
     for package in stage.packages:
         found[f"version.{package}"] = package_version(package) or _ABSENT
     for program in (*stage.programs_for(node.target), *stage.optional_programs):
-        found[f"version.{program}"] = program_version(program) or _ABSENT
+        found[f"version.{program}"] = code.notes.version_of(program, program_version) or _ABSENT
     return found
 
 

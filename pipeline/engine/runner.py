@@ -23,7 +23,8 @@ from pipeline.engine.executor import Executor
 from pipeline.engine.history import History
 from pipeline.engine.ingredients import Ingredients, differences, extra_sources, ingredients_of
 from pipeline.engine.recording import completed, result_rows, run_facts, run_store, tool_versions
-from pipeline.engine.sources import SourceTree
+from pipeline.engine.source_notes import SourceNotes
+from pipeline.engine.sources import SourceTree, imported_names
 from pipeline.engine.tool_versions import require_package, require_program
 from pipeline.engine.worker import Job
 from pipeline.errors import StageError
@@ -34,6 +35,7 @@ class Reporter(Protocol):
     """Receives what happens; may be called from several threads."""
 
     def message(self, text: str) -> None: ...
+    def planned(self, steps: int) -> None: ...
     def started(self, node: Node, reason: str) -> None: ...
     def progressed(self, node: Node, event: Mapping[str, Any]) -> None: ...
     def finished(self, node: Node, status: str, seconds: float) -> None: ...
@@ -90,10 +92,12 @@ class Runner:
     code: SourceTree = field(init=False)
     record: OpenRun = field(init=False)  # of the run that goes on, or has ended
     history: History = field(init=False)
+    _known: dict[tuple[Node, tuple[str, ...]], Ingredients] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         engine_root = Path(__file__).resolve().parent.parent.parent
-        self.code = SourceTree(tuple(dict.fromkeys((self.project.root.resolve(), engine_root))))
+        roots = tuple(dict.fromkeys((self.project.root.resolve(), engine_root)))
+        self.code = SourceTree(roots, SourceNotes(self.cache.root / "sources.json", imported_names))
         self.history = History(self.cache.root, self.experiment.run_name)
 
     @property
@@ -158,6 +162,7 @@ class Runner:
         with self.cache.in_use():
             self._check_needs()
             facts = run_facts(self.project, self.experiment, self.nodes, self.words, self.overrides)
+            self.reporter.planned(len(self.nodes))
             self.record = OpenRun(run_store(self.project), self.experiment.run_name, facts)
             try:
                 outcomes = self._walk(jobs)
@@ -202,13 +207,42 @@ class Runner:
         """Miss a compiler or a board's files now, not after an hour of training."""
         for node in self.nodes:
             extra_sources(node, self.dag.stage(node).sources, self.code.roots)
-        for forecast in self.plan():
-            if forecast.status != "cached":
-                stage = self.dag.stage(forecast.node)
-                for package in stage.packages:
-                    require_package(package, str(forecast.node))
-                for program in stage.programs_for(forecast.node.target):
-                    require_program(program, str(forecast.node), self.project.programs)
+        forecasts = [forecast for forecast in self.plan() if forecast.status != "cached"]
+        for forecast in forecasts:
+            stage = self.dag.stage(forecast.node)
+            for package in stage.packages:
+                require_package(package, str(forecast.node))
+            for program in stage.programs_for(forecast.node.target):
+                require_program(program, str(forecast.node), self.project.programs)
+        for forecast in forecasts:
+            if forecast.status == "open":  # one that is about to run finds out by itself
+                self._check_code_of_user(forecast.node)
+        self.code.notes.save()
+
+    def _check_code_of_user(self, node: Node) -> None:
+        """Let a step refuse the user's own code before the steps in front of it have run for nothing."""
+        stage = self.dag.stage(node)
+        if stage.check is None or not any(self.experiment.sections[name].source_modules for name in stage.sections):
+            return
+        job = Job(
+            root=self.project.root.resolve(),
+            module=self.dag.steps[node.step].module,
+            artifacts={},
+            sections={section: dict(self.experiment.raw[section]) for section in stage.sections},
+            experiment=self.experiment.name,
+            target=node.target,
+            out_dir=self.cache.root,
+            checkpoint_dir=self.cache.root,
+            check=stage.check,
+        )
+        with Path("/dev/null").open() as nothing:  # in place of a lock: nothing is built
+            self.executor.run(
+                str(node),
+                job,
+                lock=nothing.fileno(),
+                log=self.cache.root / "logs" / self.experiment.run_name / f"{node}.check.log",
+                on_event=lambda _: None,
+            )
 
     def _bring_up_to_date(self, node: Node, sources: Mapping[Node, Entry]) -> Outcome:
         ingredients = self._ingredients(node, sources)
@@ -297,7 +331,11 @@ class Runner:
         return next((source for source in self.dag.nodes if source in missing), None)
 
     def _ingredients(self, node: Node, entries: Mapping[Node, Entry]) -> Ingredients:
-        return ingredients_of(node, self.dag, self.experiment, self.code, entries)
+        """Asked for twice in a run: by the plan, and when it is the node's turn."""
+        known = (node, tuple(sorted(entries[source].seal for source in self.dag.sources(node))))
+        if known not in self._known:
+            self._known[known] = ingredients_of(node, self.dag, self.experiment, self.code, entries)
+        return dict(self._known[known])
 
     def _always_runs(self, node: Node) -> bool:
         on_hardware = node.target is not None and node.target.source == "hardware"

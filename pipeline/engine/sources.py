@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pipeline.engine.digest import file_digest
+from pipeline.engine.source_notes import SourceNotes
 from pipeline.errors import ConfigError
 
 # Statements on a line of their own: syntax trees would say the same and take most of the time of a cached run.
@@ -26,6 +26,7 @@ class SourceTree:
     """Our modules below `roots`; what was parsed once is remembered."""
 
     roots: tuple[Path, ...]
+    notes: SourceNotes
     _files: dict[str, Path | None] = field(default_factory=dict)
     _imports: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _digests: dict[str, str] = field(default_factory=dict)
@@ -62,7 +63,7 @@ class SourceTree:
         if module not in self._digests:
             file = self.file_of(module)
             assert file is not None
-            self._digests[module] = file_digest(file)
+            self._digests[module] = self.notes.of(file)[0]
         return self._digests[module]
 
     def _imports_of(self, module: str) -> tuple[str, ...]:
@@ -70,26 +71,32 @@ class SourceTree:
             file = self.file_of(module)
             assert file is not None
             package = module if file.name == "__init__.py" else module.rpartition(".")[0]
-            imported = set(_imported_names(file.read_text(), package))
+            imported = {_absolute(name, package) for name in self.notes.of(file)[1]}
             ours = {name for name in imported if self.file_of(name.partition(".")[0]) is not None}
             names = set(_with_packages(ours))
             self._imports[module] = tuple(sorted(name for name in names if self.file_of(name) is not None))
         return self._imports[module]
 
 
-def _imported_names(text: str, package: str) -> Iterator[str]:
+def imported_names(text: str) -> Iterator[str]:
+    """As they are written: `..b` means from the package above."""
     for base, names, plain in _IMPORT.findall(text):
         if plain:
             yield from (part.split()[0] for part in plain.split(",") if part.split())
             continue
-        level = len(base) - len(base.lstrip("."))
-        above = package.split(".")[: len(package.split(".")) - level + 1] if level else []
-        module = ".".join([*above, base.lstrip(".")]).strip(".")
-        yield module
+        yield base
         for part in names.strip("()").split(","):
             words = part.partition("#")[0].split()
             if words:
-                yield f"{module}.{words[0]}"
+                yield f"{base}{'' if base.endswith('.') else '.'}{words[0]}"
+
+
+def _absolute(name: str, package: str) -> str:
+    level = len(name) - len(name.lstrip("."))
+    if not level:
+        return name
+    parts = package.split(".")
+    return ".".join([*parts[: len(parts) - level + 1], name.lstrip(".")]).strip(".")
 
 
 def _with_packages(names: Iterable[str]) -> Iterator[str]:

@@ -12,7 +12,6 @@ import errno
 import fcntl
 import functools
 import hashlib
-import json
 import os
 import shutil
 import threading
@@ -22,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.errors import CacheError, ConfigError
-from pipeline.records.store import LATEST, RECORD, STAGING, RunStore, exclusive
+from pipeline.records.store import LATEST, RECORD, STAGING, RunStore, exclusive, record_text
 from pipeline.stage import fsync_file
 
 FORMAT = 1
@@ -131,7 +130,7 @@ class OpenRun:
 
     def _write(self, final: bool = False) -> None:
         fresh = self.folder / f".{RECORD}"
-        fresh.write_text(json.dumps(self.facts, indent=1, allow_nan=False) + "\n")
+        fresh.write_text(record_text(self.facts))
         if final:
             fsync_file(fresh)
             fresh.chmod(0o444)

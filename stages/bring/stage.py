@@ -49,15 +49,22 @@ def run(*, config: BringConfig, out_dir: Path) -> Brought:
     import numpy as np
 
     from stages.bring.golden import golden_inputs, labelled, pinned_bytes
-    from stages.graph.judge.tflm import run_tflm
+    from stages.graph.ends import STATE_RUNS
+    from stages.graph.judge.tflm import accepts, run_tflm, run_tflm_rows
     from stages.graph.memory.arena_layout import arena_layout
     from stages.graph.memory.memory_record import memory_record
     from stages.graph.memory.plan_record import plan_record
+    from stages.graph.tflite.float_edges import require_int8
     from stages.graph.tflite.planned_file import without_float_edges
+    from stages.graph.tflite.reader import read_tflite
+    from stages.graph.tflite.writer import write_tflite
 
     file = config.model
-    content, edges = without_float_edges(pinned_bytes(file.path, file.sha256), name=file.path.name)
-    graph = edges.graph
+    content = without_float_edges(pinned_bytes(file.path, file.sha256), name=file.path.name)
+    graph = read_tflite(content, name=file.path.name)
+    require_int8(graph, file.path.name)
+    if not accepts(content, graph):  # perhaps for what was folded: then what was read is what it runs
+        content = write_tflite(graph, file.path.name)
     given, classes = (
         None if file is None else pinned_bytes(file.path, file.sha256) for file in (config.inputs, config.labels)
     )
@@ -68,7 +75,10 @@ def run(*, config: BringConfig, out_dir: Path) -> Brought:
     np.save(features / "test_x.npy", inputs[: len(tested)])
     np.save(features / "test_y.npy", tested)
     golden = inputs if classes is None else inputs[: config.golden_of_labelled]
-    np.savez(out_dir / "golden.npz", inputs=golden, outputs=run_tflm(content, graph, golden))
+    runs = STATE_RUNS if graph.states else 1
+    is_plain = len(graph.inputs) == len(graph.outputs) == runs == 1
+    outputs = run_tflm(content, graph, golden) if is_plain else run_tflm_rows(content, graph, golden, runs)
+    np.savez(out_dir / "golden.npz", inputs=golden, outputs=outputs, **({} if is_plain else {"runs": np.array(runs)}))
     (out_dir / "model.tflite").write_bytes(content)
     layout = arena_layout(graph)
     return Brought(

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
+from data.examples.stored import StoredSplit, stored_labels, stored_split
 from pipeline.errors import StageError
 from stages.graph.arithmetic.int8_reference import run_graph
-from stages.graph.graph import Graph
+from stages.graph.graph import Graph, Tensor
 
 LARGEST_GAP_POINTS = 0.2  # between int8 and the fake-quant network: beyond it something other than chance is at work
 
@@ -19,8 +20,31 @@ LARGEST_GAP_POINTS = 0.2  # between int8 and the fake-quant network: beyond it s
 class Labelled:
     """Quantised inputs (N, H, W, C) int8 and their classes, -1 where there is none."""
 
-    inputs: np.ndarray
+    inputs: np.ndarray | OnGrid
     labels: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class OnGrid:
+    """Stored features as int8 inputs of a network, some at a time: a test split may be larger than the memory."""
+
+    features: StoredSplit
+    source: Tensor  # the network's input
+    dtype = np.dtype(np.int8)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (len(self.features), *self.source.shape[1:])
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+    def __getitem__(self, chosen: slice | list[int]) -> np.ndarray:
+        assert self.source.quantisation is not None
+        # Single precision, as in fine-tuning, so that halves fall to the same side.
+        scale, zero_point = np.float32(self.source.quantisation.scale[0]), self.source.quantisation.zero_point[0]
+        steps = np.round(np.asarray(self.features[chosen], np.float32) / scale) + zero_point
+        return np.clip(steps, -128, 127).astype(np.int8).reshape(-1, *self.source.shape[1:])
 
 
 @dataclass(frozen=True)
@@ -42,21 +66,13 @@ class AccuracyRecord:
 
 def load_test_split(features: Path, graph: Graph) -> Labelled:
     """The test features on the grid of the network's input."""
-    try:
-        x = np.load(features / "test_x.npy", mmap_mode="r")
-        labels = np.load(features / "test_y.npy").astype(np.int64)
-    except (OSError, ValueError) as error:
-        raise StageError(f"{features}: the test split cannot be read ({error}); run prepare again") from error
+    x, labels = stored_split(features, "test"), stored_labels(features, "test")
     source = graph.tensors[graph.inputs[0]]
-    if len(x) == 0 or len(x) != len(labels) or x[0].size != source.elements:
+    if len(x) == 0 or len(x) != len(labels) or np.prod(x.shape[1:]) != source.elements:
         raise StageError(
             f"{features}: test split has {x.shape} and {labels.shape}, needed (N, *{source.shape[1:]}) and (N,)"
         )
-    assert source.quantisation is not None
-    # Single precision, as in fine-tuning, so that halves fall to the same side.
-    scale, zero_point = np.float32(source.quantisation.scale[0]), source.quantisation.zero_point[0]
-    steps = np.round(np.asarray(x, np.float32) / scale) + zero_point
-    return Labelled(np.clip(steps, -128, 127).astype(np.int8).reshape(-1, *source.shape[1:]), labels)
+    return Labelled(OnGrid(x, source), labels)
 
 
 def golden_inputs(split: Labelled, count: int) -> Labelled:
@@ -74,7 +90,7 @@ def golden_inputs(split: Labelled, count: int) -> Labelled:
 
 def int8_classes(graph: Graph, split: Labelled) -> np.ndarray:
     """What is chosen for each example, by the numpy reference (which `verify` has shown to be the runtime's equal)."""
-    scores = run_graph(graph, split.inputs, keep_all=False)[graph.outputs[0]]
+    scores = run_graph(graph, [split.inputs], keep_all=False)[graph.outputs[0]]
     chosen: np.ndarray = scores.reshape(len(scores), -1).argmax(1)
     return chosen
 

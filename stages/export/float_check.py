@@ -8,6 +8,7 @@ from pickle import UnpicklingError
 import numpy as np
 import torch
 
+from data.examples.stored import stored_split
 from pipeline.errors import StageError
 from stages.graph.from_torch.conversion import graph_from_torch
 from stages.graph.other_formats.litert_export import FloatCheck, check_float_graph
@@ -22,7 +23,7 @@ def check_with_litert(weights: Path, architecture: Path, features: Path) -> Floa
     network = shape.build().eval()
     try:
         network.load_state_dict(torch.load(weights, weights_only=True))
-        tested, trained = (np.load(features / f"{name}_x.npy", mmap_mode="r")[:_SAMPLES] for name in ("test", "train"))
+        tested, trained = (stored_split(features, name)[:_SAMPLES] for name in ("test", "train"))
     except (OSError, EOFError, RuntimeError, ValueError, TypeError, AttributeError, UnpicklingError) as error:
         reason = str(error).splitlines()[0]
         raise StageError(f"{weights} or {features}: cannot be read ({reason}); run prune again") from error

@@ -18,7 +18,7 @@ from stages.firmware.fast.dot import Weights
 from stages.firmware.fused_model import Plan, best_plan, plan_of
 from stages.firmware.kernels.c_text import c_array, c_comment
 from stages.firmware.kernels.calls import KernelCall
-from stages.firmware.kernels.portable import kernel_call
+from stages.firmware.kernels.portable import batch_of, kernel_call
 from stages.firmware.kernels.state import state_name
 from stages.firmware.placement import Placement
 from stages.graph.graph import Graph, Quantisation, Tensor
@@ -120,7 +120,10 @@ def compile_model(
             raise StageError(f"firmware: the network has {role}s of type {', '.join(kinds)}, needed {needed}")
     calls = [kernel_call(graph, index) for index in range(len(graph.ops))]
     if weights is not None:
-        calls = [fast_call(graph, op, f"op_{i}", weights) or calls[i] for i, op in enumerate(graph.ops)]
+        calls = [
+            (fast_call(graph, op, f"op_{i}", weights) if batch_of(graph, op) == 1 else None) or calls[i]
+            for i, op in enumerate(graph.ops)
+        ]
     if runtime == "classic":
         plan = Plan(graph, tuple(calls), arena_layout(graph))
     else:

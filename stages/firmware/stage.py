@@ -43,11 +43,13 @@ def run(model: Path, dataset: Path | None, *, config: FirmwareConfig, board: str
     from stages.firmware.model_source import compile_model
     from stages.graph.memory.memory_record import memory_record
     from stages.graph.simplify.simplification import simplify
-    from stages.graph.tflite.float_edges import strip_float_edges
+    from stages.graph.tflite.float_edges import require_int8, strip_float_edges
     from stages.graph.tflite.reader import read_tflite
 
     described = load_board(board)
-    graph = simplify(strip_float_edges(read_tflite(model)).graph)
+    given = strip_float_edges(read_tflite(model)).graph
+    require_int8(given, model.name)
+    graph = simplify(given)
     chains = () if config.fusion == "none" else None  # None: where it pays
     compiled = compile_model(graph, weights=config.weights, runtime=config.runtime, chains=chains)
     front_end = None

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from data.examples.stored import stored_labels, stored_split
 from hil.link.device_link import DeviceLink
 from pipeline.errors import StageError
 from pipeline.stage import Progress
@@ -54,16 +55,12 @@ class TestInputs:
 
 def choose_inputs(features: Path, graph: Graph, count: int) -> TestInputs:
     """`count` inputs evenly spread over the test split, or all of it if it is smaller."""
-    try:
-        x = np.load(features / "test_x.npy", mmap_mode="r", allow_pickle=False)
-        labels = np.load(features / "test_y.npy", allow_pickle=False)
-    except (OSError, ValueError) as error:
-        raise StageError(f"{features}: the test split cannot be read ({error}); run prepare again") from error
+    x, labels = stored_split(features, "test"), stored_labels(features, "test")
     source = graph.tensors[graph.inputs[0]]
-    if len(x) == 0 or len(x) != len(labels) or x[0].size != source.elements:
+    if len(x) == 0 or len(x) != len(labels) or np.prod(x.shape[1:]) != source.elements:
         raise StageError(f"{features}: test split has {x.shape}, needed (N, *{source.shape[1:]}); run prepare again")
     indices = np.unique(np.linspace(0, len(x) - 1, min(count, len(x))).round().astype(np.int64))
-    return TestInputs(indices, quantised(x[indices], graph), labels[indices].astype(np.int64))
+    return TestInputs(indices, quantised(x[indices], graph), labels[indices])
 
 
 def quantised(features: np.ndarray, graph: Graph) -> np.ndarray:

@@ -13,17 +13,23 @@ from pipeline.errors import StageError
 
 @dataclass(frozen=True, eq=False)
 class Golden:
-    """Inputs of the network, and what TensorFlow Lite Micro computes for them; first axis: which input."""
+    """Inputs of the network, and what TensorFlow Lite Micro computes for them; first axis: which input.
+
+    Of several inputs or outputs, the bytes one behind the other. A network with a state gets each input `runs` times,
+    beginning with its first state, and the last output counts.
+    """
 
     inputs: np.ndarray
     outputs: np.ndarray
+    runs: int = 1
 
 
 def read_golden(path: Path) -> Golden:
     """Read golden.npz."""
     try:
         with np.load(path, allow_pickle=False) as stored:
-            golden = Golden(np.ascontiguousarray(stored["inputs"]), np.ascontiguousarray(stored["outputs"]))
+            runs = int(stored["runs"]) if "runs" in stored.files else 1
+            golden = Golden(np.ascontiguousarray(stored["inputs"]), np.ascontiguousarray(stored["outputs"]), runs)
     except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
         raise StageError(f"{path.name}: no readable golden values ({error}); run the export step again") from error
     if len(golden.inputs) == 0 or len(golden.inputs) != len(golden.outputs):

@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 
 from boards import Board
+from hil.virtual.instruction import CoreParameters
 from hil.virtual.profiler import (
     CacheShape,
     MemoryKind,
@@ -43,8 +44,8 @@ def profile_network(
         return profile_ops(twin, network_input, model, build_plugin(Path(folder), compiler), audio)
 
 
-def memory_model(board: Board, program: Program) -> MemoryModel:
-    """The board's caches and costs over the twin's addresses."""
+def memory_model(board: Board, program: Program, first: tuple[MemoryRange, ...] = ()) -> MemoryModel:
+    """The board's caches and costs over the twin's addresses; ranges in `first` count before all others."""
     cache = board.cache
     fast, bulk = (_kind(board, region) for region in board.arena_regions)
     ranges = [MemoryRange(*_CODE, "flash"), MemoryRange(*_DATA, fast)]
@@ -55,9 +56,11 @@ def memory_model(board: Board, program: Program) -> MemoryModel:
         instruction_cache=CacheShape(cache.instruction.size, cache.instruction.ways, cache.line),
         data_cache=CacheShape(cache.data.size, cache.data.ways, cache.line),
         flash_fill_cycles=cache.flash_fill_cycles,
-        ram_fill_cycles=cache.ram_fill_cycles,
+        ram_load_fill_cycles=cache.ram_load_fill_cycles,
+        ram_store_fill_cycles=cache.ram_store_fill_cycles,
         write_back_cycles=cache.write_back_cycles,
-        ranges=tuple(ranges),
+        ranges=(*first, *ranges),
+        core=CoreParameters(**(board.calibration.core if board.calibration else {})),
     )
 
 

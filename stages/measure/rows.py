@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from boards import Board
+from hil.virtual.model_error import model_error
 from hil.virtual.profiler import OpProfile
 from pipeline.stage import Target
+from pipeline.text import csv_cell
 from stages.graph.graph import Graph
-from stages.graph.memory.resources import op_macs
+from stages.graph.memory.resources import op_macs, op_size_bytes
 from stages.measure.energy import EnergyResult, energy_record, window_energies_mj
 from stages.measure.seen import AudioSeen, FrontEndSeen, Seen, StreamSeen
 
@@ -23,7 +25,9 @@ SAMPLE_COLUMNS = (
 LAYER_COLUMNS = (
     *("index", "op", "name", "kernel", "macs", "instructions"),
     *("cycles_modelled", "cycles_zero_wait", "cycles", "arena_live_bytes"),
+    *("latency_ms_modelled", "latency_ms", "weight_bytes"),
 )
+_CYCLES = ("cycles_modelled", "cycles")
 RUNTIME = "aot"  # the network compiled ahead of time to C
 
 
@@ -74,15 +78,16 @@ def write_layers(
     """
     rows: list[dict[str, object]] = []
     if front_end is not None:
-        counts = _counts(front_end.seen.ticks, seen, front_end.profile)
+        counts = _timed(_counts(front_end.seen.ticks, seen, front_end.profile), seen)
         rows.append({"index": -1, "op": "MFCC", "name": "front_end", "kernel": "mfcc_clip", **counts})
     for index, (chosen, ticks) in enumerate(zip(kernels, seen.op_ticks, strict=True)):
         rows.append(
             {
                 **{"index": index, "op": chosen["kind"], "name": chosen["name"], "kernel": chosen["kernel"]},
                 "macs": sum(op_macs(graph, graph.ops[number]) for number in chosen["ops"]),
-                **_counts(ticks, seen, None if profile is None else profile[index : index + 1]),
+                **_timed(_counts(ticks, seen, None if profile is None else profile[index : index + 1]), seen),
                 "arena_live_bytes": chosen["arena_live_bytes"],
+                "weight_bytes": sum(op_size_bytes(graph, graph.ops[number]) for number in chosen["ops"]),
             }
         )
     return _write(path, LAYER_COLUMNS, rows)
@@ -96,6 +101,12 @@ def _counts(ticks: int, seen: Seen, profile: Sequence[OpProfile] | None) -> dict
         "cycles_modelled": None if profile is None else sum(op.cycles_modelled for op in profile),
         "cycles_zero_wait": None if profile is None else sum(op.cycles_zero_wait for op in profile),
     }
+
+
+def _timed(counts: Mapping[str, int | None], seen: Seen) -> dict[str, float | None]:
+    """The same with milliseconds at the device's clock."""
+    modelled, measured = (None if count is None else count / seen.clock_hz * 1e3 for count in map(counts.get, _CYCLES))
+    return {**counts, "latency_ms_modelled": modelled, "latency_ms": measured}
 
 
 def _with_latency(counts: Mapping[str, int | None], board: Board) -> dict[str, Any]:
@@ -133,8 +144,13 @@ def device_record(
     profile: Sequence[OpProfile] | None,
     front_end: FrontEndFigures | None,
     energy: EnergyResult,
+    macs: tuple[int, int],
+    arena_region: str | None = None,
 ) -> dict[str, Any]:
-    """The device as a whole; counts and cycles are the network's. None for what this source cannot tell."""
+    """The device as a whole; counts and cycles are the network's. None for what this source cannot tell.
+
+    `macs`: of the network as it was given, and of what is left of it on the device.
+    """
     counts = _counts(sum(seen.op_ticks), seen, profile)
     cycles = counts["cycles_modelled"]
     return {
@@ -148,6 +164,9 @@ def device_record(
         "arena_bytes": seen.memory.arena_bytes,
         "golden_outputs_equal": len(seen.outputs),
         **_with_latency(counts, board),
+        "macs": macs[0],
+        "macs_executed": macs[1],
+        "model_error": None if cycles is None else _model_error(board, arena_region),
         "power_w_modelled": board.power_active_w,
         "burst": seen.burst and {"n": len(seen.burst.laps), "ticks": seen.burst.ticks, "laps": list(seen.burst.laps)},
         "energy": energy_record(energy),
@@ -157,9 +176,17 @@ def device_record(
     }
 
 
+def _model_error(board: Board, arena_region: str | None) -> dict[str, Any]:
+    """What is known of how far the modelled time is off, in the nearest area that anybody measured."""
+    is_cached = arena_region is not None and board.memories[arena_region].cached
+    found = model_error(board.name, board.cache, is_cached, board.calibration)
+    return {**asdict(found), "text": found.text}
+
+
 def _write(path: Path, columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> Path:
     with path.open("w", newline="") as stream:
         writer = csv.DictWriter(stream, columns, lineterminator="\n")
         writer.writeheader()
-        writer.writerows(rows)
+        for row in rows:
+            writer.writerow({key: csv_cell(cell) if isinstance(cell, str) else cell for key, cell in row.items()})
     return path

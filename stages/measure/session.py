@@ -119,7 +119,7 @@ def _timed_inferences(
     if warmup > 0:
         device.link.infer(1, warmup)
     samples = tuple(_sample(device, clock_hz, progress) for _ in range(runs))
-    burst = device.link.burst(min(runs, MOST_BURST)) if device.link.knows("chip") else None
+    burst = device.link.burst(min(runs, MOST_BURST)) if device.link.knows("check") else None
     return samples, tuple(layer.ticks for layer in device.link.layers()), burst
 
 
@@ -129,7 +129,7 @@ def _sample(device: OpenLink, clock_hz: int, progress: Progress) -> Sample:
     elif not device.link.tells_time():  # in energy mode the clock is read at the marks between the ops only
         cycles = sum(layer.ticks for layer in device.link.layers())
         sample = Sample(None, cycles, cycles / clock_hz * 1e3)
-    elif device.link.knows("chip"):  # our own firmware: cycles of the counter itself, not of whole microseconds
+    elif device.link.knows("check"):  # our own firmware: cycles of the counter itself, not of whole microseconds
         cycles = device.link.burst(1).ticks
         sample = Sample(None, cycles, cycles / clock_hz * 1e3)
     else:
@@ -140,6 +140,6 @@ def _sample(device: OpenLink, clock_hz: int, progress: Progress) -> Sample:
 
 
 def _golden_output(device: OpenLink, golden: Golden, index: int, progress: Progress) -> np.ndarray:
-    output = device.link.outputs_of(golden.inputs[index].tobytes())
+    output = device.link.outputs_of(golden.inputs[index].tobytes(), golden.runs)
     progress.advance()
     return check_output(index, output, golden.outputs[index], device.where)

@@ -55,7 +55,7 @@ class Measured:
     twin_programs=("qemu-system-arm",),
     # gcc builds the profiler: without it there are instructions but no modelled cycles. espeak-ng speaks for streams.
     optional_programs=("gcc", "espeak-ng"),
-    sources=("boards/{board}/board.yaml", "hil/virtual/plugin", "data/manifests/builtin_keywords.yaml"),
+    sources=("boards/{board}", "hil/virtual/plugin", "data/manifests/builtin_keywords.yaml"),
 )
 def run(
     flash: Path,
@@ -73,6 +73,7 @@ def run(
     progress: Progress,
 ) -> Measured:
     from boards import load_board
+    from stages.graph.memory.resources import graph_macs
     from stages.graph.simplify.simplification import simplify
     from stages.graph.tflite.reader import read_tflite
     from stages.measure.accuracy import NOT_MEASURED, choose_inputs, measure_accuracy
@@ -86,6 +87,7 @@ def run(
     board, built, flashed = load_board(target.board), read_json(footprint), read_json(flash)
     expected, graph = read_golden(golden), read_tflite(model)
     on_device = simplify(graph)  # what firmware compiled
+    macs = graph_macs(graph), graph_macs(on_device)
     accuracy, audio = NOT_MEASURED, None
     access = BoardAccess(wait_s=config.lock_wait, baud=config.baud)
     with open_link(target, board, flashed, twin, access) as link:
@@ -107,11 +109,12 @@ def run(
         front_end, per_op = audio_figures(built["front_end"], audio, profile)
         link.link.load(first_input)
         energy = measure_energy(link, board, seen, per_op, config.bench, config.energy, config.lock_wait)
+    record = device_record(target, board, seen, per_op, front_end, energy, macs, built["arena_region"])
     return Measured(
         samples=write_samples(out_dir / "samples.csv", experiment, target, seen, energy),
         device_layers=write_layers(out_dir / "layers.csv", on_device, built["ops"], seen, per_op, front_end),
         outputs=write_outputs(out_dir / "outputs.npz", expected.inputs, seen.outputs),
-        device=write_json(out_dir / "device.json", device_record(target, board, seen, per_op, front_end, energy)),
+        device=write_json(out_dir / "device.json", record),
         device_accuracy=write_json(out_dir / "accuracy_device.json", accuracy),
         power=write_power(out_dir / "power.npz", energy),
     )

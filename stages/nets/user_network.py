@@ -20,14 +20,7 @@ from stages.nets.config import NetworkConfig
 def user_network(config: NetworkConfig) -> nn.Module:
     """What `module` makes of `args`; ConfigError unless it is a network that tells the classes apart."""
     assert config.module is not None
-    module, _, function = config.module.partition(":")
-    where = f"network.module: {config.module}"
-    try:
-        make = getattr(importlib.import_module(module), function)
-    except Exception as error:  # somebody else's file: whatever is wrong with it
-        raise ConfigError(
-            f"{where}: cannot be imported ({_reason(error)}); needed 'file:function' beside pipeline.yaml"
-        ) from error
+    where, make = f"network.module: {config.module}", import_user_network(config)
     try:
         net = make(**_known_shape(make, config), **config.args)
     except Exception as error:
@@ -36,6 +29,19 @@ def user_network(config: NetworkConfig) -> nn.Module:
         raise ConfigError(f"{where}: returned {type(net).__name__}, needed a torch.nn.Module")
     _check_shapes(net, config, where)
     return net
+
+
+def import_user_network(config: NetworkConfig) -> Callable[..., Any]:
+    """The function that `module` names."""
+    assert config.module is not None
+    module, _, function = config.module.partition(":")
+    try:
+        return getattr(importlib.import_module(module), function)  # type: ignore[no-any-return]
+    except Exception as error:  # somebody else's file: whatever is wrong with it
+        raise ConfigError(
+            f"network.module: {config.module}: cannot be imported ({_reason(error)}); "
+            "needed 'file:function' beside pipeline.yaml"
+        ) from error
 
 
 def _known_shape(make: Callable[..., Any], config: NetworkConfig) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 Reads   the data that `data.source` names: made on the spot, a local copy in `data.root`, or a download in
         `data.download_dir`, which is the one thing written outside of out_dir
-Writes  features/{train,validation,test}_{x,y}.npy, dataset.json; with `data.augment: on_the_fly` also what training
+Writes  features/{train,validation,test}_{x,y}.npy (of pictures x is in shards of bytes, see data.examples.stored),
+        dataset.json; with `data.augment: on_the_fly` also what training
         needs to augment: features/train_{wave,takes,noise}.npy and features/augmentation.json
 Fails   StageError when the data are not there, not whole or not what was asked for, ToolError when espeak-ng is missing
 """
@@ -18,7 +19,7 @@ from stages.prepare.config import DataConfig, PrepareConfig
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
-    features: Path  # folder of {train,validation,test}_{x,y}.npy
+    features: Path  # folder of {train,validation,test}_{x,y}.npy, read by data.examples.stored
     dataset: Path  # source, classes, counts, shapes, standardisation, provenance; JSON
 
 

@@ -1,52 +1,59 @@
-"""A network that is trained and pruned: what moves beside its weights, and how it becomes small."""
+"""A network that is trained and pruned: what the prune step plugs into the training loop around a `Pruner`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from stages.graph.memory.resources import resources
 from stages.nets.channels import Channels, find_channels
-from stages.nets.narrowing import narrowed
-from stages.prune.masks import first_broken_layer, folded_forward
+from stages.prune.masks import first_broken_layer
 from stages.prune.objectives import Objectives
-from stages.prune.shrink import carry_over_optimiser, kept_channels
+from stages.prune.pruner import Pruner, started_pruner
 from stages.prune.task import Task
 from stages.prune.trajectory import TrajectoryRow
-from stages.prune.width_update import WidthState, WidthUpdate
+from stages.prune.width_update import WidthStep, WidthUpdate
 from stages.prune.widths import WidthRule, uniform_widths
-from stages.training.determinism import derived_seed, seeded
+from stages.training.determinism import derived_seed
 from stages.training.loop import Run, diverged
+from stages.training.parallel import agreed
+from stages.training.stochastic_depth import with_stochastic_depth
 
 
 @dataclass(eq=False, kw_only=True)
 class PruningRun(Run):
-    """Masked while `pruning`, then small."""
+    """Masked while it is pruned, then small."""
 
     optimiser: torch.optim.SGD
     task: Task
-    channels: Channels
-    widths: tuple[int, ...]
-    pruning: WidthUpdate | None = None  # None once the network is small
+    pruner: Pruner
     macs_trained: int = 0
     rows: list[TrajectoryRow] = field(default_factory=list)
 
+    @property
+    def channels(self) -> Channels:
+        return self.pruner.channels
+
+    @property
+    def pruning(self) -> WidthUpdate | None:
+        """None once the network is small."""
+        return self.pruner.pruning
+
     def forward(self, x: Tensor) -> Tensor:
-        if self.pruning is None:
-            return self.net(x)
-        return folded_forward(self.net, self.channels, self.pruning.state.masks, x)
+        return self.pruner(x)
 
     def after_step(self, examples: int, loss: float) -> None:
         """Count the work, and update the widths when it is time."""
-        config = self.task.config
         self.macs_trained += examples * self.channels.resources.macs  # masked channels too, until the shrink
-        if self.pruning is not None and self.step >= config.start_step and self.step % config.update_every == 0:
-            self.update_widths(self.pruning, loss)
+        self._updated(self.pruner.step, loss)
+
+    def update_widths(self, loss: float) -> None:
+        """One update of widths and masks, now."""
+        self._updated(self.pruner.update, loss)
 
     def after_epoch(self) -> None:
         if self.pruning is None:
@@ -59,73 +66,90 @@ class PruningRun(Run):
         return first_broken_layer(self.channels, x) or "the loss itself"
 
     def own_state(self) -> dict[str, Any]:
-        state = None if self.pruning is None else self.pruning.state
         return {
-            "pruning": state and asdict(state) | {"theta": state.theta.tolist()},
-            "widths": self.widths,
+            "pruner": self.pruner.state_dict(),
             "macs_trained": self.macs_trained,
             "rows": [asdict(row) for row in self.rows],
         }
 
-    def update_widths(self, pruning: WidthUpdate, loss: float) -> None:
-        """One update of widths and masks; shrinks the network once they have settled."""
-        config, validation = self.task.config, self.task.examples.validation
-        generator = seeded(config.seed, "validation", pruning.state.updates)
-        chosen = torch.randperm(len(validation), generator=generator)[: config.validation_batch]
-        x = self.task.laid_out(validation.x[chosen])
+    def _updated(self, move: Callable[[], WidthStep | None], loss: float) -> None:
+        """Let the pruner move; shrink the network once its masks have settled."""
+        pruning = self.pruning
         try:
-            moved = pruning.update(self.net, x, validation.y[chosen])
+            moved = move()
         except FloatingPointError as error:
+            assert pruning is not None
             self.net.eval()  # as P_TSK was computed; batch statistics could hide what is broken
+            x, _ = self.task.validation_batch(pruning.state.updates - 1)
             raise diverged(self.task.recipe, self, str(error), x) from error
+        if moved is None:
+            return
+        assert pruning is not None
+        pruning.state.theta = agreed(torch.from_numpy(pruning.state.theta)).numpy()
+        pruning.state.masks = [agreed(mask) for mask in pruning.state.masks]
         self.rows.append(TrajectoryRow.of(self.step, pruning.state.updates, loss, moved))
         if moved.move is not None and moved.move.task_loss is not None:
-            self.macs_trained += len(chosen) * self.channels.resources.macs  # forward and backward, like a step
-        if pruning.is_settled:
-            self.shrink(pruning)
+            examples = min(self.task.config.validation_batch, len(self.task.examples.validation))
+            self.macs_trained += examples * self.channels.resources.macs  # forward and backward, like a step
+        if self.pruner.is_settled:
+            self.shrink()
 
-    def shrink(self, pruning: WidthUpdate) -> None:
+    def shrink(self) -> None:
         """Go on with only the channels that the masks keep."""
-        kept = kept_channels(pruning.state.masks)
-        small = narrowed(self.net, self.channels, kept).to(memory_format=self.task.memory_format)
-        carry_over_optimiser(self.channels, kept, self.net, small, self.optimiser)
-        self.net, self.pruning = small, None
-        self.widths = tuple(len(indices) for indices in kept)
-        self.channels = find_channels(small, self.task.network.input_shape)
+        self.net = self.pruner.shrink(self.optimiser)
+        with_stochastic_depth(self.net, self.channels.module, self.task.training.stochastic_depth)
 
     def add_row(self, loss: float | None) -> None:
         """A row of the trajectory for a moment without an update."""
         update = self.rows[-1].update if self.rows else 0
         used = resources(self.channels.graph, self.task.budget.runtime)
-        self.rows.append(TrajectoryRow.between_updates(self.step, update, loss, self.widths, used))
+        self.rows.append(TrajectoryRow.between_updates(self.step, update, loss, self.pruner.net_widths, used))
 
 
 def started(task: Task, stored: Mapping[str, Any] | None = None) -> PruningRun:
     """A new run; or one as it was stored, for the weights to be loaded into."""
-    if stored is None:
-        return _new(task)
-    run = _run_of(task, tuple(stored["widths"]))
-    if stored["pruning"] is not None:
-        run.pruning = WidthUpdate(run.channels, task.config, task.budget)
-        run.pruning.state = WidthState(**{**stored["pruning"], "theta": np.array(stored["pruning"]["theta"])})
-    run.macs_trained = stored["macs_trained"]
-    run.rows = [TrajectoryRow(**row) for row in stored["rows"]]
-    return run
-
-
-def _new(task: Task) -> PruningRun:
-    """Wide, or as narrow as it will stay with `method: uniform` or if nothing can be pruned."""
     torch.manual_seed(derived_seed(task.config.seed, "weights", 0))
-    run = _run_of(task, None)
-    can_be_pruned = bool(run.channels.widths)
-    if can_be_pruned and task.config.method == "uniform":
-        rule, objectives = WidthRule(run.channels, task.config), Objectives(run.channels, task.config, task.budget)
-        run = _run_of(task, uniform_widths(rule, objectives))
-        _draw_weights(run.net)
-    elif can_be_pruned:
-        run.pruning = WidthUpdate(run.channels, task.config, task.budget)
-    run.add_row(None)
+    net = task.build()
+    channels = find_channels(net, task.network.input_shape)
+    pruner = _uniform(task, channels) if task.config.method == "uniform" else _pruner(task, net, channels)
+    if stored is not None:
+        pruner.load_state_dict(stored["pruner"])
+    net = with_stochastic_depth(pruner.net, pruner.channels.module, task.training.stochastic_depth)
+    run = PruningRun(
+        net=net, optimiser=task.optimiser(net), task=task, pruner=pruner, device=task.device, teacher=task.teacher
+    )
+    if stored is None:
+        run.add_row(None)
+    else:
+        run.macs_trained = stored["macs_trained"]
+        run.rows = [TrajectoryRow(**row) for row in stored["rows"]]
     return run
+
+
+def _pruner(task: Task, net: nn.Module, channels: Channels) -> Pruner:
+    return started_pruner(
+        net,
+        channels,
+        task.config,
+        task.budget,
+        task.validation_batch,
+        steps=task.config.epochs * task.recipe.steps_per_epoch,
+        steps_per_epoch=task.recipe.steps_per_epoch,
+        memory_format=task.memory_format,
+    )
+
+
+def _uniform(task: Task, channels: Channels) -> Pruner:
+    """As narrow as it will stay."""
+    widths = channels.widths
+    if widths:
+        rule, objectives = WidthRule(channels, task.config), Objectives(channels, task.config, task.budget)
+        widths = uniform_widths(rule, objectives)
+    net = task.build(widths)
+    _draw_weights(net)
+    pruner = Pruner(net, find_channels(net, task.network.input_shape), None, task.validation_batch, task.budget.runtime)
+    pruner.net_widths = widths
+    return pruner
 
 
 def _draw_weights(net: nn.Module) -> None:
@@ -133,11 +157,3 @@ def _draw_weights(net: nn.Module) -> None:
     for module in net.modules():
         if isinstance(module, nn.Conv2d | nn.Linear):
             module.reset_parameters()
-
-
-def _run_of(task: Task, widths: tuple[int, ...] | None) -> PruningRun:
-    net = task.build(widths)
-    channels = find_channels(net, task.network.input_shape)
-    return PruningRun(
-        net=net, optimiser=task.optimiser(net), task=task, channels=channels, widths=widths or channels.widths
-    )

@@ -15,6 +15,7 @@ from pathlib import Path
 from pipeline.stage import Checkpoint, Progress, read_json, stage, write_json
 from stages.nets.config import BudgetConfig, NetworkConfig
 from stages.prune.config import PruneConfig
+from stages.training.config import PLAIN, TrainingConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +28,7 @@ class Pruned:
     prune_history: Path  # history.csv: loss and validation accuracy of every epoch
 
 
-@stage("prune", packages=("torch", "numpy"))
+@stage("prune", packages=("torch", "numpy"), check="stages.prune.training:check")
 def run(
     features: Path,
     dataset: Path,
@@ -35,24 +36,28 @@ def run(
     config: PruneConfig,
     network: NetworkConfig,
     budget: BudgetConfig,
+    training: TrainingConfig = PLAIN,
     out_dir: Path,
     progress: Progress,
     checkpoint: Checkpoint,
 ) -> Pruned:
     from stages.nets.registry import save_architecture
     from stages.prune.layer_table import write_layers
-    from stages.prune.metrics import prune_metrics, write_network
     from stages.prune.task import Task
-    from stages.prune.training import train
+    from stages.prune.training import prune_metrics, train, write_network
     from stages.prune.trajectory import group_names, write_trajectory
     from stages.training.examples import load_examples
     from stages.training.history import write_history
+    from stages.training.parallel import together
 
     record = read_json(dataset)
     classes = len(record["classes"])
-    examples = load_examples(features, classes, are_pictures="image_px" in record.get("features", ()))
-    task = Task(examples, network.for_data(examples.input_shape, classes), budget, config)
-    trained = train(task, progress, checkpoint)
+    are_pictures = "image_px" in record.get("features", ())
+    examples = load_examples(features, classes, are_pictures=are_pictures, training=training)
+    task = Task(examples, network.for_data(examples.input_shape, classes), budget, config, training)
+    given = {"config": config, "network": network, "budget": budget, "training": training, "checkpoint": checkpoint}
+    with together(training, "stages.prune.stage", {"features": features, "dataset": dataset, **given}):
+        trained = train(task, progress, checkpoint)
     return Pruned(
         network=write_network(out_dir / "network.pt", trained.net),
         architecture=save_architecture(out_dir / "architecture.json", trained.architecture),

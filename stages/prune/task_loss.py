@@ -13,7 +13,7 @@ tangent g_j of every living channel is 0, and what is left of it on a batch is m
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,6 +24,8 @@ from torch import Tensor, nn
 from stages.nets.channels import Channels
 from stages.prune.masks import explicit_forward, saliences
 
+Loss = Callable[[Tensor, Tensor], Tensor]  # of outputs and labels
+MaskedLoss = Callable[[Sequence[Tensor]], Tensor]  # of the masks
 SMALLEST_SALIENCE = 1e-8  # keeps the log-domain sigmoid finite for a gamma of 0
 
 
@@ -36,12 +38,22 @@ class TaskLoss:
 
 
 def task_loss(
-    net: nn.Module, channels: Channels, masks: Sequence[Tensor], batch: tuple[Tensor, Tensor], slope: str
+    net: nn.Module,
+    channels: Channels,
+    masks: Sequence[Tensor],
+    batch: tuple[Tensor, Tensor],
+    slope: str,
+    loss_of: Loss = F.cross_entropy,
 ) -> TaskLoss:
-    """In eval mode: an update must not touch the running statistics."""
+    """In eval mode: an update must not touch the running statistics. `loss_of` is a mean over the examples."""
     was_training = net.training
     net.eval()
-    loss, by_mask = (_tangents if slope == "tangent" else _secants)(channels, masks, *batch)
+    x, y = batch
+
+    def masked_loss(free: Sequence[Tensor]) -> Tensor:
+        return loss_of(explicit_forward(channels, free, x), y)
+
+    loss, by_mask = (_tangents if slope == "tangent" else _secants)(masked_loss, masks, len(y))
     net.train(was_training)
     gradient = [
         multiplier_gradient(slopes, salience, int(mask.sum()))
@@ -58,18 +70,18 @@ def multiplier_gradient(by_mask: Tensor, salience: Tensor, width: int) -> float:
     return len(values) * float((by_mask.double() * slope).sum() / slope.sum())
 
 
-def _tangents(channels: Channels, masks: Sequence[Tensor], x: Tensor, y: Tensor) -> tuple[float, list[Tensor]]:
+def _tangents(masked_loss: MaskedLoss, masks: Sequence[Tensor], _examples: int) -> tuple[float, list[Tensor]]:
     free = [mask.clone().requires_grad_() for mask in masks]
-    loss = F.cross_entropy(explicit_forward(channels, free, x), y)
+    loss = masked_loss(free)
     return float(loss.detach()), list(torch.autograd.grad(loss, free))
 
 
-def _secants(channels: Channels, masks: Sequence[Tensor], x: Tensor, y: Tensor) -> tuple[float, list[Tensor]]:
-    free = [mask.expand(len(y), -1).clone().requires_grad_() for mask in masks]  # a mask of its own for every example
-    loss = F.cross_entropy(explicit_forward(channels, free, x), y)
-    by_example = torch.autograd.grad(loss, free)  # of the mean: len(y) times smaller than an example's own
+def _secants(masked_loss: MaskedLoss, masks: Sequence[Tensor], examples: int) -> tuple[float, list[Tensor]]:
+    free = [mask.expand(examples, -1).clone().requires_grad_() for mask in masks]  # one of its own for every example
+    loss = masked_loss(free)
+    by_example = torch.autograd.grad(loss, free)  # of the mean: `examples` times smaller than an example's own
     slopes = [
-        found.sum(0) + (0.5 - mask) * len(y) * found.square().sum(0)
+        found.sum(0) + (0.5 - mask) * examples * found.square().sum(0)
         for found, mask in zip(by_example, masks, strict=True)
     ]
     return float(loss.detach()), slopes

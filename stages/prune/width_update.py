@@ -17,11 +17,13 @@ all budgets hold, the multipliers rest and only the masks follow the saliences.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from stages.graph.memory.resources import Resources
@@ -30,7 +32,7 @@ from stages.nets.config import BudgetConfig
 from stages.prune.config import PruneConfig
 from stages.prune.masks import saliences, top_masks
 from stages.prune.objectives import Objectives, ResourceLoss
-from stages.prune.task_loss import TaskLoss, task_loss
+from stages.prune.task_loss import Loss, TaskLoss, task_loss
 from stages.prune.widths import WidthRule
 from stages.training.determinism import seeded
 
@@ -74,11 +76,16 @@ class WidthStep:
 class WidthUpdate:
     """The pruning algorithm for one network; `state` holds everything that moves."""
 
-    def __init__(self, channels: Channels, config: PruneConfig, budget: BudgetConfig) -> None:
-        self.channels, self.config = channels, config
+    def __init__(
+        self, channels: Channels, config: PruneConfig, budget: BudgetConfig, loss: Loss = F.cross_entropy
+    ) -> None:
+        self.channels, self.config, self.loss = channels, config.with_usual_pace(), loss
         self.objectives = Objectives(channels, config, budget)
         self.rule = WidthRule(channels, config)
-        self.state = WidthState(np.zeros(len(self.rule.full)), [torch.ones(width) for width in channels.widths])
+        self._most_moves: int | None = None
+        device = next(channels.module.parameters()).device
+        masks = [torch.ones(width, device=device) for width in channels.widths]
+        self.state = WidthState(np.zeros(len(self.rule.full)), masks)
 
     @property
     def is_settled(self) -> bool:
@@ -90,8 +97,11 @@ class WidthUpdate:
         """Whole channels per group."""
         return self.rule.whole(np.exp(self.state.theta if theta is None else theta))
 
-    def update(self, net: nn.Module, x: Tensor, y: Tensor) -> WidthStep:
-        """One update with the validation clips `x`, `y`."""
+    def update(self, net: nn.Module, x: Tensor, y: Tensor, left: int | None = None) -> WidthStep:
+        """One update with the validation clips `x`, `y`; with this one, `left` are still to come.
+
+        When there is just time enough for what the resources ask for, the task no longer resists: budgets are met.
+        """
         self.state.updates += 1
         move: Move | None = None
         if self.state.reached:
@@ -99,14 +109,15 @@ class WidthUpdate:
         elif not self.objectives.exceeded(self.widths()):
             self.state.reached = True
         else:
-            move = self._move(net, x, y)
+            uses_task = self.config.losses == "task" or (self.config.losses == "both" and not self._hurries(left))
+            move = self._move(self.task_loss(net, x, y) if uses_task else None)
         changed = self._renew_masks(net)
         widths = self.widths()
         return WidthStep(widths, self.objectives.resources(widths), move, changed)
 
     def task_loss(self, net: nn.Module, x: Tensor, y: Tensor) -> TaskLoss:
         """P_TSK and its gradient by every multiplier; FloatingPointError unless all of it is finite."""
-        found = task_loss(net, self.channels, self.state.masks, (x, y), self.config.task_slope)
+        found = task_loss(net, self.channels, self.state.masks, (x, y), self.config.task_slope, self.loss)
         if not np.isfinite([found.loss, *found.gradient]).all():
             raise FloatingPointError(f"P_TSK is {found.loss}, its largest gradient {np.abs(found.gradient).max()}")
         return found
@@ -115,8 +126,28 @@ class WidthUpdate:
         """P_RES of the named objectives and its gradient by every multiplier."""
         return self.objectives.loss(names, np.exp(self.state.theta))
 
-    def _move(self, net: nn.Module, x: Tensor, y: Tensor) -> Move:
-        task = None if self.config.losses == "resource" else self.task_loss(net, x, y)
+    def _hurries(self, left: int | None) -> bool:
+        """Whether the updates that are left just suffice without the task's resistance."""
+        if left is None:
+            return False
+        if self._most_moves is None:
+            self._most_moves = 2 * self.moves_needed(left) + 10  # from any later place it is nearer
+        # A little earlier than at the last moment: other draws may choose another objective.
+        return left <= self._most_moves and left <= 1.1 * self.moves_needed(left + 1) + 2
+
+    def moves_needed(self, limit: int, rate: float | None = None) -> int:
+        """How many updates from here take the widths to the budgets, by resources alone; `limit` if as many or more."""
+        trial = copy.copy(self)
+        trial.config = self.config.model_copy(update={"losses": "resource"} | ({} if rate is None else {"rate": rate}))
+        trial.state = replace(self.state, reached=not self.objectives.exceeded(self.widths()))
+        moves = 0
+        while not trial.state.reached and moves < limit:
+            trial.state.updates += 1
+            trial._move(None)
+            moves += 1
+        return moves
+
+    def _move(self, task: TaskLoss | None) -> Move:
         if self.config.losses == "task":
             assert task is not None
             return self._move_by_task(task)
@@ -150,6 +181,7 @@ class WidthUpdate:
     def _step(self, gradient: np.ndarray, enough: Callable[[tuple[str, ...]], bool]) -> None:
         """Lower theta by the clipped gradient, or by the least part of it that is already `enough`."""
         start, lowest = self.state.theta, np.log(self.rule.floor / self.rule.full)
+        assert self.config.rate is not None
         decrease = self.config.rate * np.clip(gradient, 0, self.config.gradient_cap) * np.exp(start)
 
         def after(share: float) -> np.ndarray:

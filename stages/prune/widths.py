@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 
+from pipeline.errors import ConfigError
 from stages.nets.channels import Channels
+from stages.nets.config import BudgetConfig
 from stages.prune.config import PruneConfig
 from stages.prune.objectives import Objectives
+
+# What lets layers become narrower, the smallest change first.
+_LOOSENED = {
+    "prune.min_channels": {"min_channels": 1},
+    "prune.channel_multiple": {"channel_multiple": 1},
+    "prune.channel_multiple and prune.min_channels": {"channel_multiple": 1, "min_channels": 1},
+}
 
 
 class WidthRule:
@@ -47,3 +56,29 @@ def uniform_widths(rule: WidthRule, objectives: Objectives) -> tuple[int, ...]:
         else:
             fits = middle
     return rule.uniform(shares[fits])
+
+
+def refuse_unreachable(channels: Channels, config: PruneConfig, budget: BudgetConfig, title: str) -> None:
+    """ConfigError for a budget below what the narrowest network needs."""
+    objectives = Objectives(channels, config, budget)
+    smallest = WidthRule(channels, config).smallest
+    for name in objectives.exceeded(smallest):
+        unit = "" if name == "macs" else " B"
+        wanted, reachable = budget.limits[name], f"{objectives.used(name, smallest)}{unit}"
+        way_out = f"raise the budget to at least {reachable}"
+        for keys, loosened in _LOOSENED.items():
+            least = objectives.used(name, WidthRule(channels, config.model_copy(update=loosened)).smallest)
+            if wanted >= least:
+                way_out += f" or lower {keys} (1 needs {least}{unit})"
+                break
+        raise ConfigError(
+            f"budget.{name}: {wanted}{unit} cannot be met, {title} with {_narrowest(smallest)} "
+            f"needs {reachable}; {way_out}"
+        )
+
+
+def _narrowest(smallest: tuple[int, ...]) -> str:
+    if not smallest:
+        return "no layer that can be pruned (their channels are the classes, or are tied to the network's input)"
+    width = max(smallest)
+    return f"{width} channel{'s' if width > 1 else ''} in every layer"

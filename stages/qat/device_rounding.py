@@ -54,6 +54,6 @@ def mean_on_the_same_grid(sums: Tensor, count: int, zero_point: float) -> Tensor
 def _twice_rounded(x: Tensor, multipliers: Sequence[Multiplier], along: tuple[int, ...]) -> Tensor:
     high = [m.mantissa * 2.0 ** (max(m.shift, 0) - 31) for m in multipliers]
     low = [_AWAY * 2.0 ** min(m.shift, 0) for m in multipliers]
-    first, second = (torch.tensor(part, dtype=torch.float64).reshape(along) for part in (high, low))
+    first, second = (torch.tensor(part, dtype=torch.float64).reshape(along).to(x.device) for part in (high, low))
     product = x.double() * first
     return product.add_(0.5).floor_().mul_(second).round_()

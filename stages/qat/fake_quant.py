@@ -135,10 +135,10 @@ class FakeQuantNetwork(nn.Module):
             op, bias = self.graph.ops[int(key)], self.biases[key]
             scale = self._weight_scale(op, weight, bias).detach()
             axis = 3 if op.kind == "DEPTHWISE_CONV_2D" else 0
-            grid = Quantisation(tuple(scale.flatten().tolist()), (0,) * scale.numel(), axis)
-            data = kernels.from_torch_layout(op.kind, weight.detach().numpy())
+            grid = Quantisation(tuple(scale.flatten().cpu().tolist()), (0,) * scale.numel(), axis)
+            data = kernels.from_torch_layout(op.kind, weight.detach().cpu().numpy())
             tensors[op.inputs[1]] = replace(tensors[op.inputs[1]], quantisation=grid, data=data)
-            tensors[op.inputs[2]] = replace(tensors[op.inputs[2]], data=bias.detach().numpy().copy())
+            tensors[op.inputs[2]] = replace(tensors[op.inputs[2]], data=bias.detach().cpu().numpy().copy())
         return replace(self.graph, tensors=tuple(tensors))
 
     def _run(self, number: int, op: Op, values: dict[int, Tensor]) -> Tensor:
@@ -211,7 +211,7 @@ class FakeQuantNetwork(nn.Module):
             return exact
         before, after = self._grid(self.grid_of[source]), self._grid(self.grid_of[result])
         inside = (exact / after.scale[0]).clamp(*self._range(result))
-        table = torch.from_numpy(step_table(op.kind, before, after))
+        table = torch.from_numpy(step_table(op.kind, before, after)).to(x.device)
         steps = table[(x.detach() + (before.zero_point[0] + 128)).long()]
         return inside + (steps - inside).detach()
 
@@ -310,7 +310,7 @@ def _check(graph: Graph) -> None:
 
 
 def _listed(factors: float | Tensor) -> list[float]:
-    return factors.flatten().tolist() if isinstance(factors, Tensor) else [factors]
+    return factors.flatten().cpu().tolist() if isinstance(factors, Tensor) else [factors]
 
 
 def _shape(factors: float | Tensor) -> tuple[int, ...]:

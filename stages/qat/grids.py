@@ -70,7 +70,7 @@ def calibrated_grid(x: Tensor, activation: str) -> tuple[float, int]:
 def sampled(x: Tensor) -> np.ndarray:
     """Evenly spaced values of a tensor, not too many."""
     flat = x.flatten()
-    return flat[:: max(1, len(flat) // _CALIBRATION_VALUES)].double().numpy()
+    return flat[:: max(1, len(flat) // _CALIBRATION_VALUES)].double().cpu().numpy()
 
 
 def _grid(lowest: float, highest: float) -> tuple[float, int]:

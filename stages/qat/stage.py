@@ -13,6 +13,7 @@ from pathlib import Path
 
 from pipeline.stage import Checkpoint, Progress, stage, write_json
 from stages.qat.config import QatConfig
+from stages.training.config import PLAIN, TrainingConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +32,7 @@ def run(
     architecture: Path,
     *,
     config: QatConfig,
+    training: TrainingConfig = PLAIN,
     out_dir: Path,
     progress: Progress,
     checkpoint: Checkpoint,
@@ -39,16 +41,23 @@ def run(
     from stages.qat.quantised_network import fake_quant_network, measured, save_quantised
     from stages.qat.training import train
     from stages.training.determinism import reproducible
+    from stages.training.device import chosen_device
+    from stages.training.distillation import load_teacher
     from stages.training.examples import load_examples
     from stages.training.history import write_history
+    from stages.training.parallel import rank, together
 
     shape = read_architecture(architecture)
-    examples = load_examples(features, shape.classes)
+    examples = load_examples(features, shape.classes, training=training)
     shape.network.for_data(examples.input_shape, shape.classes)
-    with reproducible(config.threads):
-        pruned = fake_quant_network(shape, network)
+    given = {"features": features, "network": network, "architecture": architecture, "config": config}
+    others = together(training, "stages.qat.stage", {**given, "training": training, "checkpoint": checkpoint})
+    with others, reproducible(config.threads, chosen_device(training.device).type):
+        device = chosen_device(training.device, rank())
+        pruned = fake_quant_network(shape, network).to(device)
+        teacher = load_teacher(training.distillation, shape.input_shape, shape.classes, device)
         before = measured(pruned, examples, quantises=False)
-        trained = train(pruned, examples, config, progress, checkpoint)
+        trained = train(pruned, examples, config, progress, checkpoint, training=training, teacher=teacher)
         after = measured(trained.net, examples, quantises=True)
     metrics = {"float": before.accuracies, "fake_quant": after.accuracies, "losses": trained.losses}
     return Quantised(

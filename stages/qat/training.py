@@ -20,8 +20,11 @@ from pipeline.stage import Checkpoint, Progress
 from stages.qat.config import QatConfig
 from stages.qat.fake_quant import FakeQuantNetwork
 from stages.training import loop
+from stages.training.config import PLAIN, TrainingConfig
+from stages.training.distillation import Teacher
 from stages.training.evaluation import accuracy, predictions
 from stages.training.examples import Examples, Split
+from stages.training.parallel import own_share
 
 EVALUATED_AT_ONCE = 32  # samples: the doubles of a layer stay near the cache
 _BEFORE_TRAINING = -1  # in place of an epoch: the draw of the calibration samples
@@ -46,11 +49,19 @@ class QatRun(loop.Run):
 
 
 def train(
-    network: FakeQuantNetwork, examples: Examples, config: QatConfig, progress: Progress, checkpoint: Checkpoint
+    network: FakeQuantNetwork,
+    examples: Examples,
+    config: QatConfig,
+    progress: Progress,
+    checkpoint: Checkpoint,
+    *,
+    training: TrainingConfig = PLAIN,
+    teacher: Teacher | None = None,
 ) -> QatRun:
     """Fine-tune; without epochs the network is calibrated only."""
-    count = len(examples.train)
-    samples = examples.train.x[_permutation(count, config.seed, _BEFORE_TRAINING)[: config.calibration_samples]]
+    count, device = len(examples.train), network.scales.device
+    chosen = _permutation(count, config.seed, _BEFORE_TRAINING)[: config.calibration_samples]
+    samples = examples.train.x[chosen].to(device)
     recipe = loop.Recipe(
         step="qat",
         epochs=config.epochs,
@@ -58,6 +69,7 @@ def train(
         learning_rate=config.learning_rate,
         label_smoothing=config.label_smoothing,
         seed=config.seed,
+        training=training,
     )
 
     def start(stored: Mapping[str, Any] | None) -> QatRun:
@@ -69,11 +81,13 @@ def train(
             calibration=samples,
             validation=examples.validation,
             epochs=config.epochs,
+            device=device,
+            teacher=teacher,
         )
 
-    def batches(epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
-        chosen = _permutation(count, config.seed, epoch).split(config.batch)
-        return examples.train_batches(chosen, [config.seed, epoch])
+    def batches(epoch: int, first: int) -> Iterator[tuple[Tensor, Tensor]]:
+        chosen = _permutation(count, config.seed, epoch).split(config.batch)[first:]
+        return examples.train_batches([numbers[own_share()] for numbers in chosen], [config.seed, epoch])
 
     run = loop.train(recipe, start, batches, progress, checkpoint)
     if config.epochs == 0:

@@ -13,10 +13,10 @@ import pandas as pd
 from stages.report.charts.device import best_known
 from stages.report.charts.network import worst_confusions
 from stages.report.evidence import Evidence
-from stages.report.figures import BoardFigures, NetworkFigures, Spread
+from stages.report.figures import MODEL_UNCERTAINTY, BoardFigures, NetworkFigures, Spread
 from stages.report.page.document import NOTHING, count, fixed, percent
 
-MODEL_DOUBT = "±25 %"  # of modelled cycles, and so of modelled time and energy
+MODEL_DOUBT = f"±{100 * MODEL_UNCERTAINTY:g} %"
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,8 @@ def verdict(network: NetworkFigures, boards: Sequence[BoardFigures]) -> Verdict:
     if missed or crowded:
         parts = [f"over budget: {', '.join(missed)}"] if missed else []
         parts += [f"the image is too large for {', '.join(crowded)}"] if crowded else []
-        return Verdict("bad", "Does not fit", f"{'; '.join(parts)}.".capitalize(), tuple(reasons))
+        sentence = "; ".join(parts)
+        return Verdict("bad", "Does not fit", f"{sentence[0].upper()}{sentence[1:]}.", tuple(reasons))
     if limited:
         held = "The budget holds" if len(limited) == 1 else f"All {len(limited)} budgets hold"
         return Verdict("good", "Fits", f"{held}, and the image fits the memory of {names}.", tuple(reasons))
@@ -101,7 +102,7 @@ def latency(figures: BoardFigures) -> tuple[str, str]:
     if figures.latency_ms is not None:
         return _with_spread(figures.latency_ms), f"measured, n {figures.n}"
     if figures.latency_ms_modelled is not None:
-        return fixed(figures.latency_ms_modelled), f"modelled ({MODEL_DOUBT})"
+        return fixed(figures.latency_ms_modelled), f"modelled: {figures.model_error}"
     return NOTHING, ""
 
 

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 
 import pandas as pd
 
-from stages.report.charts.device import layer_chart, power_charts
+from stages.report.charts.device import layer_chart
 from stages.report.charts.memory import memory_chart
 from stages.report.charts.network import budget_chart, class_chart, confusion_chart, sqnr_chart
+from stages.report.charts.power import power_chart
 from stages.report.charts.training import history_chart, pruning_charts
 from stages.report.evidence import Evidence
 from stages.report.figures import BoardFigures, NetworkFigures
@@ -39,7 +40,7 @@ def _charts(network: NetworkFigures, boards: Sequence[BoardFigures], evidence: E
         yield from pruning_charts(evidence.trajectory, evidence.pruned_layers, network.limits)
     yield history_chart(evidence.history)
     for figures in boards:
-        yield from power_charts(figures.board, evidence.power[figures.board], figures.energy)
+        yield power_chart(figures.board, evidence.power[figures.board], figures.energy)
 
 
 def _firmware_memory(boards: Sequence[BoardFigures], evidence: Evidence) -> Iterator[Chart]:

@@ -7,6 +7,7 @@ Energy is modelled as the board's power during inference times the modelled late
 from __future__ import annotations
 
 import csv
+import hashlib
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from pipeline.errors import StageError
 from pipeline.stage import read_json
 from stages.nets.config import BudgetConfig
 from stages.report.device_lines import device_lines
+
+MODEL_UNCERTAINTY = 0.25  # of modelled energy: time and power; that of the time alone is in BoardFigures.model_error
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,8 @@ class NetworkFigures:
     macs: Bound
     unpruned_macs: int | None
     macs_trained_relative: float | None  # computation of the training, over training the unpruned network for as long
+    accuracy_float: float | None = None
+    model_sha256: str | None = None
 
     @property
     def bounds(self) -> list[tuple[str, Bound, str]]:
@@ -93,6 +98,14 @@ class BoardFigures:
     energy_mj: Spread | None  # by an instrument
     energy_mj_simulated: Spread | None  # by the simulated instrument of a twin
     energy: Mapping[str, Any]  # how it was found, with its uncertainty: as in device.json
+    model_error: str = ""  # what is known of how far modelled time is off
+    stack_high_water_bytes: int | None = None  # seen on the device
+    stack_bytes: int | None = None  # reserved
+
+    @property
+    def energy_mj_modelled_uncertainty(self) -> float | None:
+        """That of the model: the noise of a simulated instrument says nothing about a board."""
+        return None if self.energy_mj_modelled is None else MODEL_UNCERTAINTY * self.energy_mj_modelled
 
 
 def network_figures(
@@ -102,6 +115,7 @@ def network_figures(
     plan: Path,
     prune_metrics: Path | None,
     budget: BudgetConfig,
+    model: Path | None = None,
 ) -> NetworkFigures:
     """Accuracy and resource use against the budget."""
     planned = read_json(plan)
@@ -117,6 +131,8 @@ def network_figures(
         macs=Bound(_value(planned, "macs", plan), budget.macs),
         unpruned_macs=pruned.get("before", {}).get("macs"),
         macs_trained_relative=pruned.get("macs_trained_relative"),
+        accuracy_float=tested.get("accuracy_float"),
+        model_sha256=None if model is None else hashlib.sha256(model.read_bytes()).hexdigest(),
     )
 
 
@@ -140,6 +156,7 @@ def board_figures(name: str, footprint: Path, samples: Path, device: Path, devic
         cycles_modelled=told["cycles_modelled"],
         cycles_zero_wait=told["cycles_zero_wait"],
         latency_ms_modelled=latency_ms_modelled,
+        model_error=(told.get("model_error") or {}).get("text", ""),
         latency_ms=spread_of(rows, "latency_ms"),
         power_w_modelled=power_w,
         energy_mj_modelled=None if latency_ms_modelled is None else power_w * latency_ms_modelled,
@@ -147,6 +164,8 @@ def board_figures(name: str, footprint: Path, samples: Path, device: Path, devic
         energy_mj=spread_of(rows, "energy_mj"),
         energy_mj_simulated=spread_of(rows, "energy_mj_simulated"),
         energy=_value(told, "energy", device),
+        stack_high_water_bytes=told.get("stack_high_water_bytes"),
+        stack_bytes=told.get("stack_bytes"),
     )
 
 

@@ -1,8 +1,8 @@
 """report: one row per board of everything that was measured and modelled, a table for the terminal, a page.
 
-Reads   chart_library, plan, memory; where the run trains, dataset, accuracy, layer_error, prune_metrics, trajectory,
-        pruned_layers and the histories; of every board footprint, firmware_memory, samples, device_layers, device,
-        device_accuracy and power
+Reads   chart_library, model, plan, memory; where the run trains, dataset, accuracy, layer_error, prune_metrics,
+        trajectory, pruned_layers and the histories; of every board footprint, firmware_memory, samples, device_layers,
+        device, device_accuracy and power
 Writes  summary.csv, latency.csv, energy.csv, layers.csv, table.txt, report.html, figures/*.svg, *.png and *.csv
 Fails   StageError when an input lacks a value that must be there
 
@@ -33,6 +33,7 @@ class Report:
 @stage("report", packages=("vl-convert-python", "jinja2", "pandas"), sources=("stages/report/page/templates",))
 def run(
     chart_library: Path,
+    model: Path,
     dataset: Path | None,
     accuracy: Path | None,
     layer_error: Path | None,
@@ -63,7 +64,7 @@ def run(
     from stages.report.tables import energy_rows, latency_rows, layer_rows, summary_rows, write_csv
     from stages.report.terminal import table_text
 
-    network = network_figures(experiment, dataset, accuracy, plan, prune_metrics, budget)
+    network = network_figures(experiment, dataset, accuracy, plan, prune_metrics, budget, model)
     boards = [
         board_figures(name, footprint[name], samples[name], device[name], device_accuracy[name])
         for name in sorted(samples)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from pipeline.text import csv_text
 from stages.report.figures import BoardFigures, NetworkFigures, Spread, read_rows
 
 Row = dict[str, object]
@@ -41,6 +41,13 @@ def summary_rows(network: NetworkFigures, boards: Sequence[BoardFigures]) -> Ite
             "energy_mj_modelled": figures.energy_mj_modelled,
             **_spread("energy_mj", figures.energy_mj),
             "fits": network.within_budget and figures.fits_memory,
+            "accuracy_float": network.accuracy_float,
+            "accuracy_n": network.accuracy_n,
+            **{f"budget_{column}": network.limits.get(column) for column in ("peak_bytes", "size_bytes", "macs")},
+            "stack_high_water_bytes": figures.stack_high_water_bytes,
+            "stack_bytes": figures.stack_bytes,
+            "energy_mj_modelled_uncertainty": figures.energy_mj_modelled_uncertainty,
+            "model_sha256": network.model_sha256,
         }
 
 
@@ -55,25 +62,26 @@ def latency_rows(network: NetworkFigures, boards: Sequence[BoardFigures]) -> Ite
             "cycles_zero_wait": figures.cycles_zero_wait,
             "latency_ms_modelled": figures.latency_ms_modelled,
             **_spread("latency_ms", figures.latency_ms),
+            "model_error": figures.model_error,
         }
 
 
 def energy_rows(network: NetworkFigures, boards: Sequence[BoardFigures]) -> Iterator[Row]:
-    """What an inference costs, one row per board: modelled, measured by an instrument, simulated beside a twin."""
+    """What an inference costs, one row per board: modelled, measured by an instrument, simulated beside a twin.
+
+    A simulated instrument has neither a name nor an uncertainty here: the model's is the one that counts.
+    """
     for figures in boards:
+        measured = figures.energy if figures.energy["source"] == "measured" else {}
         yield {
             **_identity(network, figures),
             "power_w_modelled": figures.power_w_modelled,
             "latency_ms_modelled": figures.latency_ms_modelled,
             "energy_mj_modelled": figures.energy_mj_modelled,
+            "energy_mj_modelled_uncertainty": figures.energy_mj_modelled_uncertainty,
             **_spread("energy_mj", figures.energy_mj),
-            **_spread("energy_mj_simulated", figures.energy_mj_simulated),
-            **{key: figures.energy.get(key) for key in _ENERGY_HOW},
-            **{
-                f"{key}{suffix}": figures.energy.get(key) if figures.energy["source"] == source else None
-                for source, suffix in (("measured", ""), ("simulated", "_simulated"))
-                for key in _ENERGY_PARTS
-            },
+            "energy_mj_simulated": figures.energy_mj_simulated.mean if figures.energy_mj_simulated else None,
+            **{key: measured.get(key) for key in (*_ENERGY_HOW, *_ENERGY_PARTS)},
         }
 
 
@@ -89,11 +97,7 @@ def layer_rows(
 def write_csv(path: Path, rows: Iterable[Row]) -> Path:
     """Write rows that share their columns."""
     table = list(rows)
-    with path.open("w", newline="") as stream:
-        writer = csv.DictWriter(stream, fieldnames=list(table[0]) if table else [], lineterminator="\n")
-        writer.writeheader()
-        for row in table:
-            writer.writerow({key: _cell(value) for key, value in row.items()})
+    path.write_text(csv_text(table, list(table[0]) if table else []))
     return path
 
 
@@ -114,10 +118,3 @@ def _spread(name: str, value: Spread | None) -> Row:
 
 def _whole(value: Spread | None) -> int | None:
     return None if value is None else round(value.mean)
-
-
-def _cell(value: object) -> object:
-    """Booleans as pandas and spreadsheets read them; floats without the noise of binary fractions."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return f"{value:.9g}" if isinstance(value, float) else value

@@ -1,35 +1,43 @@
-"""The report as plain text for the terminal: the network against its budgets, then every board."""
+"""The report as plain text for the terminal, 100 columns wide: the network against its budgets, boards, verdict."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Callable, Sequence
 
+from pipeline.text import aligned, shown
+from stages.report.content import MODEL_DOUBT, verdict
 from stages.report.figures import BoardFigures, Bound, NetworkFigures, Spread
 
+WIDTH = 100
 _NONE = "-"
+_SPARED = ("n", "MHz", "instructions", "mJ measured")  # in a table too wide; a note or the CSV files have them
 
 
 def table_text(network: NetworkFigures, boards: Sequence[BoardFigures]) -> str:
     """The whole text, ending with a line feed."""
+    judged = verdict(network, boards)
     lines = [
         _headline(network),
         "",
-        *_aligned([["resource", "used", "budget", ""], *_resource_rows(network)]),
+        *_indented([["resource", "used", "budget", ""], *_resource_rows(network)]),
         *_pruned_lines(network),
         "",
-        *_aligned([_BOARD_TITLES, *(_board_row(figures) for figures in boards)]),
-        *("  " + line for figures in boards for line in figures.lines),
+        *_indented(_board_rows(boards)),
+        *(f"  {shown(line)}" for figures in boards for line in figures.lines),
         "",
+        f"{judged.headline}: {judged.sentence}",
         *_notes(boards),
     ]
-    return "\n".join(line.rstrip() for line in lines) + "\n"
+    return "\n".join(part.rstrip() for line in lines for part in _wrapped(line)) + "\n"
 
 
 def _headline(network: NetworkFigures) -> str:
+    name = shown(network.experiment)
     if network.accuracy_int8 is None:
-        return f"{network.experiment}: no test examples, so no accuracy"
+        return f"{name}: no test examples, so no accuracy"
     counted = f" of {network.accuracy_n} test examples" if network.accuracy_n is not None else ""
-    return f"{network.experiment} on {network.data_source}: int8 accuracy {100 * network.accuracy_int8:.2f} %{counted}"
+    return f"{name} on {shown(network.data_source)}: int8 accuracy {100 * network.accuracy_int8:.2f} %{counted}"
 
 
 def _pruned_lines(network: NetworkFigures) -> list[str]:
@@ -47,38 +55,36 @@ def _resource_rows(network: NetworkFigures) -> list[list[str]]:
         verdict = "holds" if bound.holds else f"exceeded by {over:,}{unit}"
         return [title, f"{bound.used:,}{unit}", f"{bound.allowed:,}{unit}", verdict]
 
-    return [row("peak memory", network.peak, " B"), row("size", network.size, " B"), row("MACs", network.macs, "")]
+    return [row(title, bound, unit) for title, bound, unit in network.bounds]
 
 
-_BOARD_TITLES = [
-    "board",
-    "source",
-    "MHz",
-    "flash B",
-    "RAM B",
-    "instructions",
-    "cycles modelled",
-    "ms modelled",
-    "mJ modelled",
-    "ms measured",
-    "n",
-]
+_COLUMNS: dict[str, Callable[[BoardFigures], str]] = {
+    "board": lambda figures: figures.board,
+    "source": lambda figures: figures.source,
+    "MHz": lambda figures: f"{figures.clock_hz / 1e6:g}",
+    "flash B": lambda figures: f"{figures.flash_bytes:,}",
+    "RAM B": lambda figures: f"{figures.ram_bytes:,}",
+    "instructions": lambda figures: _fixed(figures.instructions and figures.instructions.mean, 0),
+    "ms modelled": lambda figures: _fixed(figures.latency_ms_modelled),
+    "mJ modelled": lambda figures: _fixed(figures.energy_mj_modelled),
+    "ms measured": lambda figures: _measured(figures.latency_ms),
+    "mJ measured": lambda figures: _measured(figures.energy_mj),
+    "n": lambda figures: str(figures.n),
+}
 
 
-def _board_row(figures: BoardFigures) -> list[str]:
-    return [
-        figures.board,
-        figures.source,
-        f"{figures.clock_hz / 1e6:g}",
-        f"{figures.flash_bytes:,}",
-        f"{figures.ram_bytes:,}",
-        _NONE if figures.instructions is None else f"{figures.instructions.mean:,.0f}",
-        _NONE if figures.cycles_modelled is None else f"{figures.cycles_modelled:,}",
-        _NONE if figures.latency_ms_modelled is None else f"{figures.latency_ms_modelled:.3f}",
-        _NONE if figures.energy_mj_modelled is None else f"{figures.energy_mj_modelled:.3f}",
-        _measured(figures.latency_ms),
-        str(figures.n),
-    ]
+def _board_rows(boards: Sequence[BoardFigures]) -> list[list[str]]:
+    """A column that no board has a value for is left out: what is modelled and what is measured never share one."""
+    columns = {title: [cell(figures) for figures in boards] for title, cell in _COLUMNS.items()}
+    held = {title: cells for title, cells in columns.items() if set(cells) != {_NONE}}
+    for title in _SPARED:
+        if sum(2 + max(map(len, (name, *cells))) for name, cells in held.items()) > WIDTH:
+            held.pop(title, None)
+    return [list(held), *(list(row) for row in zip(*held.values(), strict=True))]
+
+
+def _fixed(value: float | None, digits: int = 3) -> str:
+    return _NONE if value is None else f"{value:,.{digits}f}"
 
 
 def _measured(value: Spread | None) -> str:
@@ -90,36 +96,32 @@ def _measured(value: Spread | None) -> str:
 def _notes(boards: Sequence[BoardFigures]) -> list[str]:
     notes = []
     if any(figures.source == "virtual" for figures in boards):
-        notes.append("source virtual: instructions counted on a QEMU twin; no board was measured.")
         notes.append(
-            "modelled: cycles from a Cortex-M7 model with cache line fills (±25 %), ms at the board's clock, mJ at its"
+            f"virtual: instructions are counted on a QEMU twin, time and energy are modelled (energy {MODEL_DOUBT}); "
+            "no board was measured. Outputs are bit-identical to TensorFlow Lite Micro's. Known of the modelled time:"
         )
-        notes.append("typical power; outputs are bit-identical to TensorFlow Lite Micro's.")
+        notes += [f"  {figures.board}: {figures.model_error}" for figures in boards if figures.model_error]
     if any(figures.source == "virtual" and figures.cycles_modelled is None for figures in boards):
         notes.append(
             "cycles are not modelled: the profiler needs a C compiler (apt-get install gcc, then --force measure)."
         )
-    notes += [_energy_note(figures) for figures in boards if figures.energy["source"] is not None]
-    if not all(figures.fits_memory for figures in boards):
-        names = ", ".join(figures.board for figures in boards if not figures.fits_memory)
-        notes.append(f"the image does not fit the memory of: {names}.")
+    notes += [_energy_note(figures) for figures in boards if figures.energy["source"] == "measured"]
     return notes
 
 
 def _energy_note(figures: BoardFigures) -> str:
     energy = figures.energy
     idle = "" if energy["idle_mw"] is None else f", idle {energy['idle_mw']:.1f} mW"
-    doubt, instrument = "", energy["instrument"]
-    if energy["source"] != "measured":
-        doubt, instrument = " (no board was measured)", f"simulated {instrument}"
     amount = f"{energy['energy_mj']:.4g} ± {energy['uncertainty_mj']:.2g} mJ an inference"
-    return f"{figures.board}: energy {energy['source']}{doubt}, {amount}, n {energy['n']}{idle}; {instrument}"
+    return f"{figures.board}: energy measured, {amount}, n {energy['n']}{idle}; {shown(energy['instrument'])}"
 
 
-def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Columns as wide as their widest cell; numbers to the right, the first column to the left."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return [
-        "  " + "  ".join(c.ljust(w) if i == 0 else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True)))
-        for row in rows
-    ]
+def _indented(rows: Sequence[Sequence[str]]) -> list[str]:
+    return [f"  {line}" for line in aligned(rows)]
+
+
+def _wrapped(line: str) -> list[str]:
+    """Sentences are broken; tables are not, they are narrow enough."""
+    if len(line) <= WIDTH or "  " in line.strip():
+        return [line]
+    return textwrap.wrap(line, WIDTH, initial_indent="", subsequent_indent="  ", break_long_words=False)

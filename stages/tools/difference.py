@@ -19,7 +19,8 @@ from boards import load_board
 from hil.link.device_link import DeviceLink
 from pipeline.errors import StageError
 from pipeline.stage import Answer, Target, read_json
-from stages.graph.arithmetic.int8_reference import run_graph
+from stages.graph.arithmetic.int8_reference import run_graph, sample_shape
+from stages.graph.ends import arrays_of
 from stages.graph.graph import Graph
 from stages.graph.simplify.simplification import simplify
 from stages.graph.tflite.float_edges import strip_float_edges
@@ -84,14 +85,20 @@ def first_difference(
     link: DeviceLink, graph: Graph, inputs: np.ndarray, kernels: list[Mapping[str, Any]]
 ) -> LayerDifference | None:
     """None when every op agrees for every input."""
-    host = run_graph(graph, inputs)
     for index, one in enumerate(inputs):
-        results = [host[graph.ops[chosen["ops"][-1]].outputs[0]][index] for chosen in kernels]
+        # One by one: a network with a state begins each time with its first one, as the device does.
+        host = run_graph(graph, [values[np.newaxis] for values in _samples(graph, one)])
+        results = [host[graph.ops[chosen["ops"][-1]].outputs[0]][0] for chosen in kernels]
         found = link.on_input(one.tobytes(), lambda results=results: _first_op(link, results))
         if found is not None:
             op, device_bytes = found
             return _described(kernels[op], op, index, device_bytes, results[op])
     return None
+
+
+def _samples(graph: Graph, row: np.ndarray) -> list[np.ndarray]:
+    found = zip(graph.inputs, arrays_of(graph, graph.inputs, row), strict=True)
+    return [values.reshape(sample_shape(graph.tensors[index])) for index, values in found]
 
 
 def _first_op(link: DeviceLink, results: Sequence[np.ndarray]) -> tuple[int, bytes] | None:
@@ -109,7 +116,7 @@ def _first_op(link: DeviceLink, results: Sequence[np.ndarray]) -> tuple[int, byt
 
 def _described(chosen: Mapping[str, Any], op: int, index: int, device: bytes, host: np.ndarray) -> LayerDifference:
     found = np.frombuffer(device, host.dtype).reshape(host.shape)
-    gaps = np.abs(found.astype(np.int16) - host.astype(np.int16))
+    gaps = np.abs(found.astype(np.int64) - host.astype(np.int64))
     first = tuple(int(axis) for axis in np.argwhere(gaps)[0])
     return LayerDifference(
         input_index=index,

@@ -22,9 +22,9 @@ from stages.firmware.model_source import CompiledModel, compile_model, model_ass
 from stages.firmware.placement import Placement
 from stages.graph.memory.arena_layout import arena_layout
 from stages.graph.memory.overlap import Runtime
-from stages.graph.memory.resources import op_macs
+from stages.graph.memory.resources import graph_macs
 from stages.graph.simplify.simplification import simplify
-from stages.graph.tflite.float_edges import strip_float_edges
+from stages.graph.tflite.float_edges import require_int8, strip_float_edges
 from stages.graph.tflite.reader import read_tflite
 from stages.tools.library_text import cmake_lists, header, main_source, placement_header, readme, toolchain_file
 
@@ -40,23 +40,27 @@ def compile_library(model: Path, out: Path, weights: Weights, runtime: Runtime) 
             raise ConfigError(f"--{option}: found {value!r}, needed one of {', '.join(known)}")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise StageError(f"{out}: is there already, needed a new or an empty folder")
-    graph = simplify(strip_float_edges(read_tflite(model)).graph)
+    given = strip_float_edges(read_tflite(model)).graph
+    require_int8(given, model.name)
+    graph, macs = simplify(given), graph_macs(given)
     fast = compile_model(graph, weights=weights, runtime=runtime)
     portable = compile_model(graph, runtime=runtime)
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out.parent) as scratch:
         made = Path(scratch) / "made"
-        _write(made, fast, portable, model.name, weights)
+        _write(made, fast, portable, model.name, _figures(fast, weights, macs))
         if out.exists():
             out.rmdir()
         made.rename(out)
-    record = _figures(fast, weights)
+    record = _figures(fast, weights, macs)
     width = max(map(len, record))
     lines = [f"{key:<{width}}  {f'{value:,}' if isinstance(value, int) else value}" for key, value in record.items()]
     return Answer("\n".join([*lines, f"start with {out}/README.md"]), record)
 
 
-def _write(folder: Path, fast: CompiledModel, portable: CompiledModel, name: str, weights: Weights) -> None:
+def _write(
+    folder: Path, fast: CompiledModel, portable: CompiledModel, name: str, figures: dict[str, int | str]
+) -> None:
     for part in ("cortex_m7", "portable", "kernels", "example"):
         (folder / part).mkdir(parents=True)
     (folder / "model.h").write_text(header(fast, name))
@@ -74,7 +78,7 @@ def _write(folder: Path, fast: CompiledModel, portable: CompiledModel, name: str
     (folder / "CMakeLists.txt").write_text(cmake_lists(lists, has_assembly=bool(assembly)))
     (folder / "cortex_m7.cmake").write_text(toolchain_file())
     (folder / "example" / "main.c").write_text(main_source(fast))
-    (folder / "README.md").write_text(readme(fast, name, _figures(fast, weights), lists))
+    (folder / "README.md").write_text(readme(fast, name, figures, lists))
 
 
 def kernel_files(model: CompiledModel) -> set[str]:
@@ -91,10 +95,11 @@ def kernel_files(model: CompiledModel) -> set[str]:
     return found
 
 
-def _figures(model: CompiledModel, weights: Weights) -> dict[str, int | str]:
+def _figures(model: CompiledModel, weights: Weights, macs: int) -> dict[str, int | str]:
     return {
         "ops": len(model.network.ops),
-        "macs": sum(op_macs(model.network, op) for op in model.network.ops),
+        "macs": macs,
+        "macs_executed": graph_macs(model.network),
         "runtime": model.runtime,
         "weights": weights,
         "arena_bytes": model.layout.arena_bytes,

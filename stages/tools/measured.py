@@ -13,8 +13,6 @@ def measured(folders: Mapping[str, Path]) -> Answer:
     """From the folders of the steps firmware and measure."""
     device = read_json(folders["measure"] / "device.json")
     footprint = read_json(folders["firmware"] / "footprint.json")
-    with (folders["measure"] / "layers.csv").open() as stream:
-        macs = sum(int(row["macs"] or 0) for row in csv.DictReader(stream))  # empty: the front end
     with (folders["measure"] / "samples.csv").open() as stream:
         samples = list(csv.DictReader(stream))
     record = {
@@ -25,7 +23,8 @@ def measured(folders: Mapping[str, Path]) -> Answer:
         "cycles_modelled": device["cycles_modelled"],
         "cycles_zero_wait": device["cycles_zero_wait"],
         "latency_ms_modelled": device["latency_ms_modelled"],
-        "macs": macs,
+        "macs": device["macs"],
+        "macs_executed": device["macs_executed"],
         "arena_bytes": footprint["arena_bytes"],
         "flash_bytes": footprint["flash_bytes"],
         "ram_bytes": footprint["ram_bytes"],

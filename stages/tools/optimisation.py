@@ -67,7 +67,7 @@ def optimize(model: Path, out: Path) -> Answer:
 
 def optimised(content: bytes, samples: int, planner: Callable[[Graph], RuntimePlan] = runtime_plan) -> Optimised:
     """The best file for the same network, checked on so many random inputs."""
-    inner, edges = planned_file.without_float_edges(content)
+    inner, edges = planned_file.stripped_file(content)
     graph, whole = edges.graph, read_tflite(content, as_stored=True)
     require_int8(graph)
     check_affordable(whole, samples)  # before anything is drawn: a small file can name inputs of gigabytes

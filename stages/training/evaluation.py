@@ -9,12 +9,12 @@ from torch import Tensor, nn
 
 
 def predictions(net: nn.Module, forward: Callable[[Tensor], Tensor], x: Tensor, at_once: int) -> Tensor:
-    """The class of every example; `forward` runs `net`, which is in eval mode meanwhile."""
-    was_training = net.training
+    """The class of every example, on the CPU; `forward` runs `net`, which is in eval mode meanwhile."""
+    was_training, device = net.training, next(net.parameters()).device
     net.eval()
     try:
         with torch.no_grad():
-            return torch.cat([forward(part).argmax(1) for part in x.split(at_once)])
+            return torch.cat([forward(part.to(device)).argmax(1).cpu() for part in x.split(at_once)])
     finally:
         net.train(was_training)
 

@@ -1,8 +1,7 @@
-"""Features and labels as tensors.
+"""Examples as tensors, read from the disk when they are asked for: no split is ever in memory whole.
 
-The files stay on the disk and are mapped into memory, so a set may be larger than the memory. Where prepare stored
-waveforms (`data.augment: on_the_fly`), a process beside the training makes each batch anew before it is needed; what it
-makes depends on the seed and the number of the example alone.
+Where training examples are pictures or made anew (`data.augment: on_the_fly`, `training.pictures`), processes beside
+the training make each batch before it is needed; what they make depends on the seed and the example's number alone.
 """
 
 from __future__ import annotations
@@ -17,18 +16,42 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from data.examples.augmentation import Augment, augmentation
+from data.examples.stored import StoredSplit, stored_labels, stored_split
 from pipeline.errors import StageError
+from stages.training.config import PLAIN, TrainingConfig
 
 SPLITS = ("train", "validation", "test")
-AHEAD = 2  # batches that wait for the training; more would only fill the shared memory
+AHEAD = 2  # batches of each process that wait for the training; more would only fill the shared memory
 CHECKED_AT_ONCE = 4096  # examples
+
+
+@dataclass(frozen=True, eq=False)
+class StoredFeatures:
+    """Features NCHW on the disk; what training asks of a tensor, it can ask of them."""
+
+    stored: StoredSplit
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        count, height, width, channels = self.stored.shape
+        return count, channels, height, width
+
+    def __len__(self) -> int:
+        return len(self.stored)
+
+    def __getitem__(self, chosen: Tensor | slice) -> Tensor:
+        rows = self.stored[chosen if isinstance(chosen, slice) else chosen.numpy()]
+        return torch.from_numpy(rows.astype(np.float32, copy=False)).permute(0, 3, 1, 2)
+
+    def split(self, size: int) -> Iterator[Tensor]:
+        return (self[start : start + size] for start in range(0, len(self), size))
 
 
 @dataclass(frozen=True, eq=False)
 class Split:
     """Features NCHW float32 and their class numbers."""
 
-    x: Tensor
+    x: Tensor | StoredFeatures
     y: Tensor
 
     def __len__(self) -> int:
@@ -44,6 +67,7 @@ class Examples:
     test: Split
     augment: Augment | None = None  # makes training examples anew; None: they are used as they were prepared
     are_pictures: bool = False  # what shifts and masks frames of sounds is not for them
+    workers: int = 1  # processes that `augment`
 
     @property
     def input_shape(self) -> tuple[int, int, int]:
@@ -59,7 +83,7 @@ class Examples:
         loader = DataLoader(
             _FreshBatches(self.augment, chosen, seed),
             batch_size=None,
-            num_workers=1,
+            num_workers=self.workers,
             prefetch_factor=AHEAD,
             multiprocessing_context="fork",
             generator=torch.Generator(),  # its draws must not move the generator of the training
@@ -86,26 +110,24 @@ class _FreshBatches(Dataset):
         return torch.from_numpy(self.augment(self.chosen[batch].numpy(), self.seed))
 
 
-def load_examples(folder: Path, classes: int, *, are_pictures: bool = False) -> Examples:
-    """Read {train,validation,test}_{x,y}.npy."""
-    splits = (_load_split(folder, name, classes) for name in SPLITS)
-    return Examples(*splits, augment=augmentation(folder), are_pictures=are_pictures)
+def load_examples(
+    folder: Path, classes: int, *, are_pictures: bool = False, training: TrainingConfig = PLAIN
+) -> Examples:
+    """What prepare left in `folder`."""
+    return Examples(
+        *(_load_split(folder, name, classes) for name in SPLITS),
+        augment=augmentation(folder, training.pictures),
+        are_pictures=are_pictures,
+        workers=training.workers,
+    )
 
 
 def _load_split(folder: Path, name: str, classes: int) -> Split:
-    arrays = []
-    for part in ("x", "y"):
-        path = folder / f"{name}_{part}.npy"
-        try:
-            arrays.append(np.load(path, mmap_mode="c", allow_pickle=False))
-        except (OSError, ValueError) as error:
-            raise StageError(f"{path}: not readable as an array ({error}); run the prepare step again") from error
-    x, y = arrays
-    if x.ndim != 4 or len(x) != len(y) or len(y) == 0:
+    x, y = stored_split(folder, name), stored_labels(folder, name)
+    if len(x.shape) != 4 or len(x) != len(y) or len(y) == 0:
         raise StageError(f"{folder}: {name} has features {x.shape} and labels {y.shape}, needed (N, H, W, C) and (N,)")
     if y.min() < 0 or y.max() >= classes:
         raise StageError(f"{folder}: {name} has labels {y.min()} to {y.max()}, needed 0 to {classes - 1}")
-    if not all(np.isfinite(x[i : i + CHECKED_AT_ONCE]).all() for i in range(0, len(x), CHECKED_AT_ONCE)):
+    if x.mean is None and not all(np.isfinite(part).all() for part in x.batches(CHECKED_AT_ONCE)):
         raise StageError(f"{folder}: {name} features hold NaN or infinity; run the prepare step again")
-    features = torch.from_numpy(x.astype(np.float32, copy=False)).permute(0, 3, 1, 2)
-    return Split(features, torch.from_numpy(y.astype(np.int64)))
+    return Split(StoredFeatures(x), torch.from_numpy(y))

@@ -66,7 +66,7 @@ def noise(network: NetworkConfig, count: int) -> Split:
 def plain_run(task: Task) -> PruningRun:
     """The same training without pruning."""
     run = started(task)
-    run.pruning = None
+    run.pruner.pruning = None
     return run
 
 
@@ -77,7 +77,14 @@ def main() -> int:
     parser.add_argument("--pairs", type=int, default=40)
     given = parser.parse_args()
     found = prune_experiment(given.experiment)
-    config = PruneConfig(**{**found.prune.model_dump(), "threads": given.threads, "early_termination": False})
+    config = PruneConfig(
+        **{
+            **found.prune.model_dump(),
+            "threads": given.threads,
+            "early_termination": False,
+            "batch": found.prune.batch or 100,
+        }
+    )
     split = noise(found.network, config.batch + config.validation_batch)
     task = Task(Examples(split, split, split), found.network, found.budget, config)
     x, y = task.laid_out(split.x[: config.batch]), split.y[: config.batch]
@@ -92,11 +99,11 @@ def main() -> int:
                 times[name].append(span(lambda run=run: train_step(task.recipe, run, x, y)))
             turns.reverse()
             if not pruning.state.reached:  # an update of the masks alone costs less
-                times["update"].append(span(lambda: pruned.update_widths(pruning, 0.0)))
+                times["update"].append(span(lambda: pruned.update_widths(0.0)))
         while not pruning.state.reached:
             assert pruning.state.updates < MOST_UPDATES
-            pruned.update_widths(pruning, 0.0)
-        pruned.shrink(pruning)
+            pruned.update_widths(0.0)
+        pruned.shrink()
         for _ in range(WARM_UP + given.pairs // 2):
             times["beside"].append(span(lambda: train_step(task.recipe, plain, x, y)))
             times["small"].append(span(lambda: train_step(task.recipe, pruned, x, y)))
@@ -108,7 +115,7 @@ def main() -> int:
         f"{'':32} {'wall':>9} {'processor':>9}",
         _line("step without pruning, ms", middle["plain"]),
         _line("step with masks, ms", middle["pruned"]),
-        _line(f"update every {config.update_every} steps, ms", middle["update"]),
+        _line(f"update every {pruning.config.update_every} steps, ms", middle["update"]),
         _line("step after the shrink, ms", middle["small"]),
         _line("unpruned step beside it, ms", middle["beside"]),
     ]
@@ -117,7 +124,7 @@ def main() -> int:
         took = {name: getattr(value, clock) for name, value in middle.items()}
         pairs = zip(times["pruned"][WARM_UP:], times["plain"][WARM_UP:], strict=True)
         masks = statistics.median(getattr(one, clock) / getattr(other, clock) for one, other in pairs)
-        overhead = masks + took["update"] / took["plain"] / config.update_every
+        overhead = masks + took["update"] / took["plain"] / pruning.config.update_every
         speed_up = took["beside"] / took["small"]
         lines.append(
             f"{clock.removesuffix('_ms')}: with / without pruning {overhead:.3f} (needed <= {MOST_OVERHEAD}); speed-up "

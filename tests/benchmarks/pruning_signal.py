@@ -140,14 +140,15 @@ def main() -> int:
         while True:
             for x, y in task.batches(epoch):
                 train_step(task.recipe, run, x, y)
-                if run.step >= config.start_step and run.step % config.update_every == 0:
-                    assert run.pruning is not None
+                assert run.pruning is not None
+                pace = run.pruning.config
+                if run.step >= pace.start_step and run.step % pace.update_every == 0:
                     if run.pruning.state.reached or run.pruning.state.updates >= max(wanted):
                         return 0
                     if run.pruning.state.updates + 1 in wanted:
                         sys.stdout.write(report(run, split, config) + "\n")
                         sys.stdout.flush()
-                    run.update_widths(run.pruning, 0.0)
+                    run.update_widths(0.0)
             epoch += 1
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from boards import board_names
-from stages.firmware.build.image import FIRMWARE, INCLUDES, portable_sources, write_sources
+from boards import board_names, load_board
+from stages.firmware.build.image import FIRMWARE, INCLUDES, Images, build_images, portable_sources, write_sources
 from stages.firmware.build.toolchain import COMPILER
 from stages.firmware.front_end import FrontEnd
 from stages.firmware.model_source import compile_model
@@ -92,6 +92,17 @@ def mapping_compiler(folder: Path) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", str(folder), prepend=os.pathsep)
         yield
+
+
+@pytest.fixture(scope="session")
+def bringup_images(images: dict[str, Firmware], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Images]:
+    """The same network in an image of a first day, with everything switched on."""
+    built = {}
+    for name, firmware_of in images.items():
+        folder = tmp_path_factory.mktemp(f"bringup_{name}")
+        shutil.copytree(firmware_of.generated, folder / "generated")
+        built[name] = build_images(load_board(name), folder / "generated", "O2", folder, bringup_stage=3)
+    return built
 
 
 @pytest.fixture(scope="session")

@@ -14,9 +14,6 @@
 
 #define CLOCK_HZ 216000000u
 #define USART_CLOCK_HZ 54000000u
-#ifndef ENERGY
-#define ENERGY 0
-#endif
 
 int firmware_main(
     void); /* main() of boards/firmware/core/main.c, renamed by the build */
@@ -55,7 +52,7 @@ bool board_can_baud(uint32_t baud) {
 
 void board_set_baud(uint32_t baud) { printf("{%u baud}", (unsigned)baud); }
 
-uint32_t board_first_baud(void) { return ENERGY ? 9600u : 115200u; }
+uint32_t board_first_baud(void) { return BOARD_MEASURES_ENERGY ? 9600u : 115200u; }
 
 #ifndef TROUBLE
 #define TROUBLE NULL
@@ -68,8 +65,6 @@ bool board_chip(uint32_t index, struct board_register *found) {
                                    0x411FC271u + index};
   return index < 2;
 }
-
-bool board_measures_energy(void) { return ENERGY != 0; }
 
 void board_pulse(void) { printf("{pulse}"); }
 

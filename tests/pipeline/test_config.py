@@ -117,7 +117,7 @@ def test_a_setting_wins_over_everything(tmp_path):
         ("51.7KB", "51.70001KB", "not a whole number of base units"),
         ("    budget: {peak: 51.7KB}\n", "", "prune.budget: missing; add it to the experiment"),
         ("boards: [stove]", "boards: stove", "pipeline.yaml:3: defaults.boards: found 'stove', needed a list of board names"),
-        ("      epochs: 9", "      epochs: 9\n      epochs: 8", "pipeline.yaml:11: experiments.kws.prune.epochs: given twice, first at pipeline.yaml:11"),
+        ("      epochs: 9", "      epochs: 9\n      epochs: 8", "pipeline.yaml:12: experiments.kws.prune.epochs: given twice, first at pipeline.yaml:11"),
         ("rate: 0.5", "rate: [0.5", "not valid YAML"),
         ("    prune:\n      epochs: 9", "    prune: 9", "pipeline.yaml:10: experiments.kws.prune: found 9, needed a mapping"),
     ],

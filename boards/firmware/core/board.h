@@ -46,8 +46,11 @@ struct board_register {
 };
 bool board_chip(uint32_t index, struct board_register *found);
 
-/* Built for energy measurements: time is told by board_pulse() instead of text. */
-bool board_measures_energy(void);
+/* Built for energy measurements: time is told by board_pulse() instead of text. Known when compiling: other images do
+ * not carry what these need. */
+#ifndef BOARD_MEASURES_ENERGY
+#define BOARD_MEASURES_ENERGY 0
+#endif
 
 /* A falling edge on the timestamp pin, which stays low for at least a microsecond. */
 void board_pulse(void);

@@ -33,21 +33,16 @@ __attribute__((naked)) void fault_handler(void)
 
 void nmi_handler(void) __attribute__((weak, alias("fault_handler")));
 
-static void put_register(const char *name, uint32_t value)
-{
-    text_put(name);
-    text_put_hex32(value);
-}
+static const char NAMES[][8] = {" CFSR=", " HFSR=", " MMFAR=", " BFAR=", " PC=", " LR="};
 
 __attribute__((used)) _Noreturn void fault_report(uint32_t pc, uint32_t lr)
 {
+    const uint32_t values[] = {SCB_CFSR, SCB_HFSR, SCB_MMFAR, SCB_BFAR, pc, lr};
     text_put("\r\ne-[Fault:"); /* the fault may have cut a line in two */
-    put_register(" CFSR=", SCB_CFSR);
-    put_register(" HFSR=", SCB_HFSR);
-    put_register(" MMFAR=", SCB_MMFAR);
-    put_register(" BFAR=", SCB_BFAR);
-    put_register(" PC=", pc);
-    put_register(" LR=", lr);
+    for (uint32_t index = 0; index < sizeof values / sizeof values[0]; index++) {
+        text_put(NAMES[index]);
+        text_put_hex32(values[index]);
+    }
     text_put("]\r\n");
     board_reset();
 }

@@ -16,7 +16,7 @@ bool baud_is_near(uint32_t clock_hz, uint32_t divider, uint32_t baud)
 {
     const uint32_t reached = clock_hz / divider;
     const uint32_t error = reached > baud ? reached - baud : baud - reached;
-    return (uint64_t)error * 100u <= (uint64_t)baud * BAUD_MOST_ERROR_PERCENT;
+    return error <= baud / (100u / BAUD_MOST_ERROR_PERCENT);
 }
 
 void baud_start(void)

@@ -15,8 +15,10 @@
 #include "audio/mfcc.h"
 #endif
 
+uint64_t bench_lap_ends[BENCH_MOST_LAPS + 1u];
+uint32_t bench_laps;
+
 static uint64_t paused_ticks;
-static uint64_t lap_ends[BENCH_MOST_LAPS + 1u];
 #if MODEL_OUTPUT_BYTES > 1024u
 static int8_t output[MODEL_OUTPUT_BYTES] PLACE_BULK;
 #else
@@ -38,7 +40,7 @@ static void keep_output(void)
 
 void bench_lap(void)
 {
-    if (board_measures_energy()) {
+    if (BOARD_MEASURES_ENERGY) {
         board_pulse();
         return;
     }
@@ -51,39 +53,31 @@ void bench_lap(void)
     paused_ticks += board_ticks() - stopped;
 }
 
+static void note_lap(void)
+{
+    const uint64_t now = board_ticks();
+    if (bench_laps <= BENCH_MOST_LAPS) {
+        bench_lap_ends[bench_laps++] = now;
+    }
+}
+
 void bench_infer(uint32_t times)
 {
     input_as_tensor();
+    bench_laps = 0;
 #ifdef MODEL_HAS_STATE
     model_reset();
 #endif
     for (uint32_t run = 0; run < times; run++) {
+        note_lap();
         input_to_model();
         model_invoke();
         board_alive();
     }
+    note_lap();
     if (times > 0u) {
         keep_output();
     }
-}
-
-uint64_t bench_burst(uint32_t times)
-{
-    input_as_tensor();
-    lap_ends[0] = board_ticks();
-    for (uint32_t run = 1; run <= times; run++) {
-        input_to_model();
-        model_invoke();
-        lap_ends[run] = board_ticks();
-    }
-    board_alive();
-    memcpy(output, model_output(), sizeof output);
-    return lap_ends[times] - lap_ends[0];
-}
-
-uint64_t bench_lap_ticks(uint32_t lap)
-{
-    return lap_ends[lap + 1u] - lap_ends[lap];
 }
 
 void bench_invoke(void)

@@ -25,11 +25,11 @@ void bench_features(void);
 void bench_listen(void);
 #endif
 
-/* Run `times` (at most BENCH_MOST_LAPS) right behind each other, caches as warm as they get, with nothing but a look at
- * the counter between two of them; keeps the output. Returns the ticks of all of them, bench_lap_ticks() of each. */
+/* board_ticks() before the first and after each of the first BENCH_MOST_LAPS inferences of the last bench_infer(): they
+ * ran right behind each other, with nothing but this look at the counter between two of them. */
 #define BENCH_MOST_LAPS 32u
-uint64_t bench_burst(uint32_t times);
-uint64_t bench_lap_ticks(uint32_t lap);
+extern uint64_t bench_lap_ends[BENCH_MOST_LAPS + 1u];
+extern uint32_t bench_laps; /* how many entries are set: one more than there were inferences */
 
 /* The network on what model_input() holds; keeps the output. */
 void bench_invoke(void);

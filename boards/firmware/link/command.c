@@ -82,9 +82,7 @@ static uint32_t announced_bytes(const struct load *load, const struct words *wor
     if (bytes > load->room) {
         text_put("e-[Load of ");
         text_put_decimal(bytes);
-        text_put(" bytes refused: the input has ");
-        text_put_decimal(load->room);
-        text_put("]\r\n");
+        text_put_field(" bytes refused: the input has ", load->room);
         return 0;
     }
     return bytes;

@@ -22,6 +22,13 @@
 #include "audio/commands.h"
 #endif
 
+#ifndef BRINGUP_STAGE
+#define BRINGUP_STAGE 0 /* no image for a first day */
+#endif
+#if BRINGUP_STAGE
+#include "bringup/commands.h"
+#endif
+
 #define BUFFER_LINE_BYTES 8u
 #define DEFAULT_INFERENCES 1u
 #define DEFAULT_WARMUPS 10u
@@ -55,8 +62,7 @@ static void run_name(const struct words *words)
 static void run_profile(const struct words *words)
 {
     (void)words;
-    text_put("m-profile-[ULPMark for tinyML Firmware V0.0.1]\r\n");
-    put_bracketed("m-model-[", MODEL_NAME);
+    text_put("m-profile-[ULPMark for tinyML Firmware V0.0.1]\r\nm-model-[" MODEL_NAME "]\r\n");
 }
 
 static void run_timestamp(const struct words *words)
@@ -138,7 +144,8 @@ static void put_count(const char *head, uint32_t count)
 
 static void run_infer(const struct words *words)
 {
-    if (!readings_allowed()) {
+    if (board_trouble() != NULL) { /* on a clock that is not the described one nothing is a measurement */
+        command_put_error("Not measured: ", board_trouble());
         return;
     }
     uint32_t inferences = DEFAULT_INFERENCES;
@@ -154,8 +161,7 @@ static void run_infer(const struct words *words)
     input_as_tensor();
     put_count("m-warmup-start-", warmups);
     bench_infer(warmups);
-    text_put("m-warmup-done\r\n");
-    put_count("m-infer-start-", inferences);
+    put_count("m-warmup-done\r\nm-infer-start-", inferences);
     bench_lap();
     bench_infer(inferences);
     bench_lap();
@@ -166,7 +172,7 @@ static void run_infer(const struct words *words)
 static void run_build(const struct words *words)
 {
     (void)words;
-    put_bracketed("m-build-[", BUILD_ID);
+    text_put("m-build-[" BUILD_ID "]\r\n");
 }
 
 static void run_crc(const struct words *words)
@@ -198,17 +204,13 @@ static void run_baud(const struct words *words)
         }
         baud_request(baud);
     }
-    text_put("m-baud-[");
-    text_put_decimal(baud);
-    text_put("]\r\n");
+    text_put_field("m-baud-[", baud);
 }
 
 static void run_errors(const struct words *words)
 {
     (void)words;
-    text_put("m-errors-[");
-    text_put_decimal(board_receive_errors());
-    text_put("]\r\n");
+    text_put_field("m-errors-[", board_receive_errors());
 }
 
 static void run_reset(const struct words *words)
@@ -228,10 +230,9 @@ static const struct command COMMANDS[] = {
     {"crc", 1, run_crc},
     {"output", 1, run_output},
     {"layers", 1, readings_layers},
-    {"burst", 2, readings_burst},
+    {"laps", 1, readings_laps},
     {"memory", 1, readings_memory},
     {"clock", 1, readings_clock},
-    {"chip", 1, readings_chip},
     {"baud", 2, run_baud},
     {"errors", 1, run_errors},
     {"reset", 1, run_reset},
@@ -276,6 +277,9 @@ static void run(const struct words *words)
 #if MODEL_FRONT_END
     command = command == NULL ? named(name, AUDIO_COMMANDS, AUDIO_COMMAND_COUNT) : command;
 #endif
+#if BRINGUP_STAGE
+    command = command == NULL ? named(name, BRINGUP_COMMANDS, BRINGUP_COMMAND_COUNT) : command;
+#endif
     if (command == NULL) {
         command_put_error("Unknown command: ", name);
     } else if (words->count > command->most_words) {
@@ -313,18 +317,17 @@ void protocol_boot(void)
 #if MODEL_FRONT_END
     audio_commands_start();
 #endif
-    text_put(board_measures_energy() ? "m-timestamp-mode-energy\r\n" : "m-timestamp-mode-performance\r\n");
+    text_put(BOARD_MEASURES_ENERGY ? "m-timestamp-mode-energy\r\n" : "m-timestamp-mode-performance\r\n");
     if (board_was_hung()) {
         text_put("m-[reset by watchdog]\r\n");
     }
     if (board_trouble() != NULL) {
         put_bracketed("m-[trouble: ", board_trouble());
     }
-    if (!board_measures_energy()) {
+    if (!BOARD_MEASURES_ENERGY) {
         bench_lap();
     }
-    text_put("m-init-done\r\n");
-    text_put("m-ready\r\n");
+    text_put("m-init-done\r\nm-ready\r\n");
 }
 
 void protocol_forget_line(void)

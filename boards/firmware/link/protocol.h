@@ -12,9 +12,8 @@
  *     output      m-output-[hex]                 raw output tensor, 32 bytes a line
  *     layers      m-layer-[index,ticks]          one inference, one line per operator; with a front end a line
  *                                                m-layer-[front_end,ticks] comes first
- *     burst N     m-burst-[N,ticks]              N inferences right behind each other, together and, as
- *                 m-lap-[lap,ticks]              N more lines, each: cycles on a board, instructions on the twin
- *     chip        m-chip-[register,8 hex digits] identity, option bytes, clocks and power as they are
+ *     laps        m-lap-[number,ticks]           the counter before and after each inference of the last `infer`
+ *                                                (the first 32 of them): cycles on a board, instructions on the twin
  *     memory      m-memory-[stack high water,stack,arena]    bytes
  *     clock       m-clock-[hertz]
  *     check       m-check-[8 hex digits]         CRC-32 of the reply before it (reply_check.h)

@@ -32,6 +32,13 @@ void text_put_decimal(uint64_t value)
     text_put(first);
 }
 
+void text_put_field(const char *head, uint64_t value)
+{
+    text_put(head);
+    text_put_decimal(value);
+    text_put("]\r\n");
+}
+
 void text_put_hex8(uint8_t value)
 {
     put(DIGITS[value >> 4]);

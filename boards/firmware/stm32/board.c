@@ -12,10 +12,13 @@
 #include "watchdog.h"
 #include "wiring.h"
 
-/* Images of a first day (pipeline bringup): 1 has the internal clock and neither caches nor MPU, 2 the full clock. */
+/* Images of a first day (pipeline bringup): 1 has the internal clock and neither caches nor MPU, 2 the full clock, 3 all
+ * of it, as every other image. */
 #ifndef BRINGUP_STAGE
-#define BRINGUP_STAGE 3
+#define BRINGUP_STAGE 0
 #endif
+#define FULL_SPEED (BRINGUP_STAGE != 1)
+#define CACHES_AND_MPU (BRINGUP_STAGE == 0 || BRINGUP_STAGE > 2)
 
 extern const uint32_t _stack_guard[]; /* sections.ld */
 
@@ -32,17 +35,23 @@ __attribute__((section(".interrupt_vectors"), used)) static void (*const interru
     [CONSOLE_INTERRUPT] = console_interrupt, /* no other is enabled */
 };
 
+/* A call each, which is shorter than the two instructions. */
+__attribute__((noinline)) static void settle(void)
+{
+    barrier();
+}
+
 /* DDI 0403: invalidate before enabling; after reset the contents are undefined. Ways count from bit 30 because
  * the M7's data cache has four; sets count from bit 5 because a line has 32 bytes (Cortex-M7 TRM). */
 static void caches_on(void)
 {
-    barrier();
+    settle();
     SCB_ICIALLU = 0;
-    barrier();
+    settle();
     SCB_CCR |= SCB_CCR_IC;
-    barrier();
+    settle();
     SCB_CSSELR = 0; /* level 1, data */
-    barrier();
+    settle();
     const uint32_t geometry = SCB_CCSIDR;
     const uint32_t last_set = (geometry >> 13) & 0x7FFFu;
     const uint32_t last_way = (geometry >> 3) & 0x3FFu;
@@ -51,29 +60,31 @@ static void caches_on(void)
             SCB_DCISW = (way << 30) | (set << 5);
         }
     }
-    barrier();
+    settle();
     SCB_CCR |= SCB_CCR_DC;
-    barrier();
+    settle();
 }
 
 void board_start(void)
 {
-    at = START_WATCHDOG;
+    at = START_CLOCK;
     watchdog_read_cause();
     watchdog_start(); /* before anything can wait in vain */
-    at = START_CLOCK;
-    chip_read(); /* before the MPU closes what it reads */
-    clock_start(BRINGUP_STAGE > 1);
+    if (BRINGUP_STAGE != 0) {
+        chip_read(); /* before the MPU closes what it reads */
+    }
+    if (FULL_SPEED) {
+        clock_full_speed();
+    }
+    clock_peripherals_on();
     at = START_MEMORY;
-    if (BRINGUP_STAGE > 2) {
+    if (CACHES_AND_MPU) {
         mpu_start(REGIONS, sizeof REGIONS / sizeof REGIONS[0]);
         caches_on();
     }
-    at = START_COUNTER;
     counter_start();
-    pin_high(TIMESTAMP_PIN);
+    pin_set(TIMESTAMP_PIN, true);
     pin_output(TIMESTAMP_PIN);
-    at = START_CONSOLE;
     console_start(BOARD_BAUD);
     at = START_DONE;
 }
@@ -98,16 +109,11 @@ bool board_chip(uint32_t index, struct board_register *found)
     return chip_register(index, found);
 }
 
-bool board_measures_energy(void)
-{
-    return BOARD_MEASURES_ENERGY != 0;
-}
-
 void board_pulse(void)
 {
-    pin_low(TIMESTAMP_PIN);
+    pin_set(TIMESTAMP_PIN, false);
     counter_pause_us(2); /* not by the cycle counter, which a debugger may stop */
-    pin_high(TIMESTAMP_PIN);
+    pin_set(TIMESTAMP_PIN, true);
 }
 
 void board_alive(void)
@@ -131,9 +137,8 @@ _Noreturn void board_reset(void)
     if (!console_drain()) {
         light_blink(at);
     }
-    barrier();
-    SCB_AIRCR = SCB_AIRCR_VECTKEY | (SCB_AIRCR & SCB_AIRCR_PRIGROUP_MASK) | SCB_AIRCR_SYSRESETREQ;
-    barrier();
+    settle();
+    SCB_AIRCR = SCB_AIRCR_VECTKEY | SCB_AIRCR_SYSRESETREQ;
     for (;;) {
     }
 }

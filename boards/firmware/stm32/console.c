@@ -36,10 +36,7 @@
 #define LEAST_DIVIDER 16u
 #define MOST_DIVIDER 0xFFFFu
 
-/* Longer than a byte takes at 9600 baud, and two of them are in flight. */
-#define BYTE_MS 20u
-
-/* A fault may come before the console is up, and a USART may stop: nobody waits for it longer than for two bytes. */
+/* A fault may come before the console is up, and a USART may stop: nobody waits for it for ever. */
 static enum { CONSOLE_DOWN, CONSOLE_UP, CONSOLE_STUCK } state;
 static struct ring received;
 
@@ -61,8 +58,9 @@ static bool has_set(uint32_t flag)
     if (state == CONSOLE_DOWN) {
         return false;
     }
-    state = wait_until(&USART_ISR, flag, flag, state == CONSOLE_UP ? BYTE_MS : 0u) ? CONSOLE_UP : CONSOLE_STUCK;
-    return state == CONSOLE_UP;
+    const bool is_set = (USART_ISR & flag) != 0u || (state == CONSOLE_UP && wait_set(&USART_ISR, flag));
+    state = is_set ? CONSOLE_UP : CONSOLE_STUCK;
+    return is_set;
 }
 
 bool console_drain(void)

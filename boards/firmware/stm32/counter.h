@@ -1,9 +1,8 @@
 /* counter.h: core cycles as 64 bits, from DWT.CYCCNT (32 bits, a turn takes 8.9 s at 480 MHz) and TIM2 (32 bits of
  * microseconds, 71 minutes).
  *
- * A debugger that lets go may switch the DWT off behind our back (pyOCD writes DEMCR = 0), and one that halts the core
- * stops it for that time. TIM2 goes on, so a cycle counter that stands still or has fallen behind is started again in
- * step with it, to a microsecond.
+ * A debugger that lets go may switch the DWT off behind our back (pyOCD writes DEMCR = 0). TIM2 goes on, so a cycle
+ * counter that stands still is started again in step with it, to a microsecond.
  */
 #ifndef COUNTER_H
 #define COUNTER_H

@@ -9,13 +9,11 @@
 
 void light_blink(enum start_step step)
 {
-    clock_port_on(LIGHT_PORT);
-    pin_low(LIGHT_PIN);
-    pin_output(LIGHT_PIN);
-    for (uint32_t flash = 0; flash < (uint32_t)step; flash++) {
-        pin_high(LIGHT_PIN);
-        wait_ms(FLASH_MS);
-        pin_low(LIGHT_PIN);
+    clock_ports_on();
+    const struct pin light = LIGHT_PIN;
+    pin_output(light);
+    for (uint32_t half = 2u * (uint32_t)step; half > 0u; half--) {
+        pin_set(light, half % 2u == 0u);
         wait_ms(FLASH_MS);
     }
 }

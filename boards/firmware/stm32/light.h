@@ -6,12 +6,9 @@
 
 /* What start-up was at; the number of flashes. */
 enum start_step {
-    START_WATCHDOG = 1,
-    START_CLOCK = 2,
-    START_MEMORY = 3, /* MPU and caches */
-    START_COUNTER = 4,
-    START_CONSOLE = 5,
-    START_DONE = 6, /* the console was up, but did not take a byte in time */
+    START_CLOCK = 1,  /* and the watchdog before it */
+    START_MEMORY = 2, /* MPU and caches, then counters and console */
+    START_DONE = 3,   /* the console was up, but did not take a byte in time */
 };
 
 /* That many flashes of a quarter of a second, once. */

@@ -28,12 +28,7 @@ void pin_output(struct pin pin)
     GPIO_MODER(pin) = with_field(GPIO_MODER(pin), 2u * pin.number, 2, MODE_OUTPUT);
 }
 
-void pin_high(struct pin pin)
+void pin_set(struct pin pin, bool high)
 {
-    GPIO_BSRR(pin) = 1u << pin.number;
-}
-
-void pin_low(struct pin pin)
-{
-    GPIO_BSRR(pin) = 1u << (pin.number + 16u);
+    GPIO_BSRR(pin) = 1u << (pin.number + (high ? 0u : 16u));
 }

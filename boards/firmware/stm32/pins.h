@@ -2,6 +2,7 @@
 #ifndef PINS_H
 #define PINS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct pin {
@@ -15,7 +16,6 @@ void pin_alternate(struct pin pin, uint32_t function);
 /* Push-pull output, at the level set before. */
 void pin_output(struct pin pin);
 
-void pin_high(struct pin pin);
-void pin_low(struct pin pin);
+void pin_set(struct pin pin, bool high);
 
 #endif

@@ -23,18 +23,13 @@ static uint32_t milliseconds_passed(void)
     return (SYST_CSR & SYST_CSR_COUNTFLAG) != 0u ? 1u : 0u;
 }
 
-bool wait_until(volatile const uint32_t *reg, uint32_t mask, uint32_t value, uint32_t most_ms)
+bool wait_set(volatile const uint32_t *reg, uint32_t flags)
 {
-    if ((*reg & mask) == value) {
-        return true;
-    }
     milliseconds_start();
-    uint32_t passed = 0;
-    while (passed <= most_ms) { /* the first one may be a short one */
-        if ((*reg & mask) == value) {
+    for (uint32_t passed = 0; passed <= WAIT_MOST_MS; passed += milliseconds_passed()) {
+        if ((*reg & flags) == flags) {
             return true;
         }
-        passed += milliseconds_passed();
     }
     return false;
 }

@@ -7,8 +7,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* True as soon as (*reg & mask) == value; false when that is not so within `most_ms`. */
-bool wait_until(volatile const uint32_t *reg, uint32_t mask, uint32_t value, uint32_t most_ms);
+/* Longer than anything here takes: a crystal starts in some milliseconds, a PLL locks in one, two bytes at 9600 baud
+ * leave in two (data sheets). */
+#define WAIT_MOST_MS 100u
+
+/* True as soon as all bits of `flags` are set; false when they are not within WAIT_MOST_MS. */
+bool wait_set(volatile const uint32_t *reg, uint32_t flags);
 
 void wait_ms(uint32_t ms);
 

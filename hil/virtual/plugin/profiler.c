@@ -5,12 +5,14 @@
  * region and begins the next. A pass is one inference, from the store to element 0 to the store to the last one. A block
  * that holds such a store is split there, so each instruction counts for the region in which it ran.
  *
- * Arguments: out=FILE, marks=ADDRESS:COUNT, icache=BYTES:WAYS:LINE, dcache=BYTES:WAYS:LINE and any number of
+ * Arguments: out=FILE, marks=ADDRESS:COUNT or whole=1, icache=BYTES:WAYS:LINE, dcache=BYTES:WAYS:LINE and any number of
  * memory=ADDRESS:BYTES:KIND, where KIND is 0 for memory that no cache serves, 1 for flash, 2 for RAM. Lines of FILE:
  *     pass N
- *     region I FLASH_CODE_FILLS RAM_CODE_FILLS FLASH_DATA_FILLS RAM_DATA_FILLS WRITE_BACKS
+ *     region I FLASH_CODE_FILLS RAM_CODE_FILLS FLASH_DATA_FILLS RAM_LOAD_FILLS RAM_STORE_FILLS WRITE_BACKS
  *     edge FROM_ADDRESS FROM_COUNT TO_ADDRESS TO_COUNT TIMES      (a count is a number of instructions; 0: nothing before)
+ *     block ADDRESS COUNT and the six figures of a region      (with `whole`: what this block fetched)
  *     end N
+ * With whole=1 there are no marks: all that runs until QEMU ends is one region.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -31,12 +33,20 @@
 
 enum memory_kind { MEMORY_UNCACHED = 0, MEMORY_FLASH = 1, MEMORY_RAM = 2 };
 
+struct fills {
+    uint64_t code[3]; /* by memory_kind */
+    uint64_t loads[3];
+    uint64_t stores[3];
+    uint64_t write_backs;
+};
+
 struct block {
     uint64_t address;
     uint32_t instructions;
     uint32_t id; /* from 1; 0 stands for 'nothing' */
     uint64_t first_line;
     uint64_t last_line;
+    struct fills fills; /* with `whole` only */
 };
 
 /* An instruction that touches memory, and where in its translated block it stands. */
@@ -57,12 +67,6 @@ struct memory {
     enum memory_kind kind;
 };
 
-struct fills {
-    uint64_t code[3]; /* by memory_kind */
-    uint64_t data[3];
-    uint64_t write_backs;
-};
-
 PLUGIN_EXPORT int qemu_plugin_version = PLUGIN_API_VERSION;
 
 static FILE *out;
@@ -80,6 +84,7 @@ static struct edge edges[EDGE_SLOTS];
 static uint32_t used_slots[EDGE_LIMIT];
 static uint32_t used_count;
 
+static bool whole;
 static bool in_pass;
 static uint32_t pass;
 static uint32_t region;
@@ -120,7 +125,7 @@ static struct block *block_at(uint64_t address, uint32_t instructions, uint64_t 
         stop("out of memory");
     }
     const uint64_t line_bytes = code_cache.line_bytes;
-    *block = (struct block){address, instructions, block_count + 1u, address / line_bytes, (end - 1u) / line_bytes};
+    *block = (struct block){address, instructions, block_count + 1u, address / line_bytes, (end - 1u) / line_bytes, {{0}}};
     blocks[block_count++] = block;
     return block;
 }
@@ -151,11 +156,17 @@ static void forget_region(void)
     fills = (struct fills){0};
 }
 
+static void write_fills(const struct fills *seen)
+{
+    fprintf(out, " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 "\n", seen->code[MEMORY_FLASH],
+            seen->code[MEMORY_RAM], seen->loads[MEMORY_FLASH] + seen->stores[MEMORY_FLASH], seen->loads[MEMORY_RAM],
+            seen->stores[MEMORY_RAM], seen->write_backs);
+}
+
 static void write_region(void)
 {
-    fprintf(out, "region %" PRIu32 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 "\n", region,
-            fills.code[MEMORY_FLASH], fills.code[MEMORY_RAM], fills.data[MEMORY_FLASH], fills.data[MEMORY_RAM],
-            fills.write_backs);
+    fprintf(out, "region %" PRIu32, region);
+    write_fills(&fills);
     for (uint32_t i = 0; i < used_count; i++) {
         const struct edge *const edge = &edges[used_slots[i]];
         const uint32_t from = (uint32_t)(edge->key >> 32);
@@ -202,6 +213,12 @@ static void enter_region(const struct site *site, uint32_t mark)
     }
 }
 
+/* Where lines are counted now. */
+static struct fills *here(void)
+{
+    return whole && current != NULL ? &blocks[current->id - 1u]->fills : &fills;
+}
+
 static void on_block(unsigned cpu, void *user)
 {
     (void)cpu;
@@ -216,7 +233,7 @@ static void on_block(unsigned cpu, void *user)
     if (kind != MEMORY_UNCACHED) {
         for (uint64_t line = block->first_line; line <= block->last_line; line++) {
             if (cache_touch(&code_cache, line, false).filled) {
-                fills.code[kind]++;
+                here()->code[kind]++;
             }
         }
     }
@@ -239,10 +256,10 @@ static void on_access(unsigned cpu, qemu_plugin_meminfo_t info, uint64_t address
     for (uint64_t line = address / line_bytes; line <= last; line++) {
         const struct cache_outcome outcome = cache_touch(&data_cache, line, is_store);
         if (outcome.filled) {
-            fills.data[kind]++;
+            (is_store ? here()->stores : here()->loads)[kind]++;
         }
         if (outcome.written_back != CACHE_NO_LINE) {
-            fills.write_backs++;
+            here()->write_backs++;
         }
     }
 }
@@ -272,6 +289,15 @@ static void on_exit_of_qemu(qemu_plugin_id_t id, void *user)
 {
     (void)id;
     (void)user;
+    if (whole) {
+        fprintf(out, "pass 0\n");
+        write_region();
+        for (uint32_t i = 0; i < block_count; i++) {
+            fprintf(out, "block %" PRIx64 " %" PRIu32, blocks[i]->address, blocks[i]->instructions);
+            write_fills(&blocks[i]->fills);
+        }
+        fprintf(out, "end 0\n");
+    }
     if (fclose(out) != 0) {
         stop("the profile could not be written");
     }
@@ -294,6 +320,10 @@ static bool read_argument(const char *argument)
     }
     if ((value = value_of(argument, "marks=")) != NULL) {
         return sscanf(value, "%" SCNu64 ":%" SCNu64, &marks_address, &marks_count) == 2;
+    }
+    if (strcmp(argument, "whole=1") == 0) {
+        whole = in_pass = true;
+        return true;
     }
     if ((value = value_of(argument, "icache=")) != NULL) {
         return sscanf(value, "%" SCNu32 ":%" SCNu32 ":%" SCNu32, &size, &ways, &line) == 3 &&
@@ -321,7 +351,7 @@ PLUGIN_EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const struct qemu_inf
             return -1;
         }
     }
-    if (out == NULL || marks_count < 2u || code_cache.line_bytes == 0u || data_cache.line_bytes == 0u) {
+    if (out == NULL || (marks_count < 2u && !whole) || code_cache.line_bytes == 0u || data_cache.line_bytes == 0u) {
         fprintf(stderr, "profiler plugin: out, marks, icache and dcache are needed\n");
         return -1;
     }

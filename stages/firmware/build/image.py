@@ -75,10 +75,15 @@ def build_images(
     *,
     measures_energy: bool = False,
     input_is_uint8: bool = False,
+    bringup_stage: int = 0,
 ) -> Images:
-    """Compile what `write_sources` wrote together with the firmware and link it for the board and for its twin."""
+    """Compile what `write_sources` wrote together with the firmware and link it for the board and for its twin.
+
+    `bringup_stage` 1 to 3 makes an image of a first day, with its own commands (boards/firmware/stm32/board.c).
+    """
     support = _with_subfolders(FIRMWARE / board.support)
     shared = [*portable_sources(generated), *_device_sources(optimise)]
+    shared += _sources(FIRMWARE / "bringup") if bringup_stage else []
     real, twin = [*_sources(*support), *_sources(board.folder)], _sources(VIRTUAL)
     scripts = {folder: [folder / "memory.ld", FIRMWARE / "core" / "sections.ld"] for folder in (board.folder, VIRTUAL)}
     defines = {
@@ -88,6 +93,9 @@ def build_images(
         "BOARD_MEASURES_ENERGY": f"{measures_energy:d}",
         "INPUT_IS_UINT8": f"{input_is_uint8:d}",
     }
+    of_all = {name: defines[name] for name in ("INPUT_IS_UINT8", "BOARD_MEASURES_ENERGY")}
+    if bringup_stage:
+        of_all["BRINGUP_STAGE"] = defines["BRINGUP_STAGE"] = f"{bringup_stage}"
     tools = Toolchain(optimise=optimise, path_names={BOARDS_FOLDER: "boards", generated: "generated"}, fpu=board.fpu)
     compiler = tools.version()
     files = [*shared, *real, *twin, *scripts[board.folder], *scripts[VIRTUAL], *generated.glob("*.h")]
@@ -99,7 +107,7 @@ def build_images(
     includes = [*INCLUDES, generated, *support, board.folder]
     with tempfile.TemporaryDirectory(dir=out_dir) as scratch:
         objects = Path(scratch).resolve()
-        common = tools.compile_all(shared, includes, {"INPUT_IS_UINT8": defines["INPUT_IS_UINT8"]}, objects / "shared")
+        common = tools.compile_all(shared, includes, of_all, objects / "shared")
         on_board = tools.compile_all(real, includes, defines, objects / "board")
         on_twin = tools.compile_all(twin, includes, defines, objects / "twin")
         image = tools.link([*common, *on_board], scripts[board.folder], out_dir / "firmware.elf")

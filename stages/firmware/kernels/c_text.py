@@ -9,7 +9,7 @@ import numpy as np
 from stages.graph.arithmetic.fixed_point import Multiplier
 
 _LINE_CHARACTERS = 114
-_NUMBER_CHARACTERS = {"int8_t": 6, "uint8_t": 5, "int32_t": 13}  # with comma and space
+_NUMBER_CHARACTERS = {"int8_t": 6, "uint8_t": 5, "int16_t": 8, "uint16_t": 7, "int32_t": 13}  # with comma and space
 
 
 def c_comment(text: str) -> str:

@@ -26,10 +26,10 @@ def mean_call(graph: Graph, op: Op, name: str) -> KernelCall:
     count = math.prod(source.shape[axis] for axis in over)
     factor = multiplier_for(scale_of(source) / scale_of(result), op)
     bits = min(count.bit_length() - 1, 32, 31 + factor.shift)
-    kept, summed = _mean_axes(op, source.shape, over)
+    kept, summed = joined_axes(op, source.shape, over)
     params = {
-        "kept": [{"size": size, "step": step} for size, step in kept],
-        "summed": [{"size": size, "step": step} for size, step in summed],
+        "kept": kept,
+        "summed": summed,
         "offset": -zero_point_of(source) * count,
         **scaling_members(Multiplier((factor.mantissa << bits) // count, factor.shift - bits)),
         "range": output_range(result, "none"),
@@ -37,8 +37,8 @@ def mean_call(graph: Graph, op: Op, name: str) -> KernelCall:
     return struct_call(op, name, "mean", "kernels/mean.h", "mean", params)
 
 
-def _mean_axes(op: Op, shape: tuple[int, ...], over: set[int]) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-    """Axes that stay and that go as (elements, step), neighbours of one kind joined."""
+def joined_axes(op: Op, shape: tuple[int, ...], over: set[int]) -> list[list[dict[str, int]]]:
+    """Axes that stay and that go as members of struct mean_axis, neighbours of one kind joined."""
     joined: list[tuple[bool, int, int]] = []
     for axis in reversed(range(len(shape))):
         size, step = shape[axis], math.prod(shape[axis + 1 :])
@@ -53,11 +53,12 @@ def _mean_axes(op: Op, shape: tuple[int, ...], over: set[int]) -> tuple[list[tup
         own = [(size, step) for is_summed, size, step in reversed(joined) if is_summed == goes]
         if len(own) > _MEAN_AXES:
             raise StageError(
-                f"firmware: MEAN ({op.name}) of {shape} over axes {sorted(over)} takes {len(own)} loops of a kind, "
-                f"needed at most {_MEAN_AXES}"
+                f"firmware: {op.kind} ({op.name}) of {shape} over axes {sorted(over)} takes {len(own)} loops of a "
+                f"kind, needed at most {_MEAN_AXES}"
             )
-        kinds.append([_ONE_ELEMENT] * (_MEAN_AXES - len(own)) + own)
-    return kinds[0], kinds[1]
+        axes = [_ONE_ELEMENT] * (_MEAN_AXES - len(own)) + own
+        kinds.append([{"size": size, "step": step} for size, step in axes])
+    return kinds
 
 
 def pad_call(graph: Graph, op: Op, name: str) -> KernelCall:

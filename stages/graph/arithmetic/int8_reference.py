@@ -14,8 +14,9 @@ import numpy as np
 
 from pipeline.errors import StageError
 from stages.graph.arithmetic import fixed_point as fp
-from stages.graph.arithmetic import int8_pointwise
+from stages.graph.arithmetic import int8_pointwise, int8_rare
 from stages.graph.arithmetic.int8_curves import CURVES, PAIRS
+from stages.graph.arithmetic.int8_lstm import lstm
 from stages.graph.arithmetic.int8_pointwise import activation_range, clamped, scale_of, zero_point_of
 from stages.graph.arithmetic.movement import MOVES, moved
 from stages.graph.graph import ConcatOptions, ConvOptions, Graph, Op, PoolOptions, Tensor
@@ -85,6 +86,9 @@ def _run_batch(
             result = states[op.inputs[0]].copy()
         elif op.kind == "ASSIGN_VARIABLE":
             result = states[op.inputs[1]] = values[op.inputs[0]]
+        elif op.kind in RECURRENT:
+            _check(graph, op)
+            result = RECURRENT[op.kind](graph, op, operands, states)
         else:
             result = run_op(graph, op, *operands)
         values[op.outputs[0]] = result.reshape(graph.tensors[op.outputs[0]].shape) if is_one else result
@@ -99,7 +103,7 @@ def run_op(graph: Graph, op: Op, *operands: np.ndarray | None) -> np.ndarray:
     if op.kind in MOVES:
         assert operands[0] is not None
         return moved(graph, op, operands[0])
-    return _ALL[op.kind](graph, op, *operands)
+    return _ALL[op.kind](graph, op, *(None if each is None else np.atleast_1d(each) for each in operands))
 
 
 def _check(graph: Graph, op: Op) -> None:
@@ -249,6 +253,7 @@ _KERNELS: dict[str, Callable[..., np.ndarray]] = {
     "CONCATENATION": _concatenate,
     **int8_pointwise.KERNELS,
 }  # these take many samples at once, along the first axis
-_ALL: dict[str, Callable[..., np.ndarray]] = {**_KERNELS, **CURVES, **PAIRS}
-_STATEFUL = frozenset({"READ_VARIABLE", "ASSIGN_VARIABLE"})
+_ALL: dict[str, Callable[..., np.ndarray]] = {**_KERNELS, **CURVES, **PAIRS, **int8_rare.KERNELS}
+RECURRENT = {"SVDF": int8_rare.svdf, "UNIDIRECTIONAL_SEQUENCE_LSTM": lstm}
+_STATEFUL = frozenset({"READ_VARIABLE", "ASSIGN_VARIABLE", *RECURRENT})
 _RESULTS = {"DEQUANTIZE": ("float32",), "QUANTIZE": ("int8", "uint8"), "ARG_MAX": ("int32",), "ARG_MIN": ("int32",)}

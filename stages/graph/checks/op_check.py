@@ -19,6 +19,7 @@ _OPERANDS = {
     "CONV_2D": (2, 3),
     "DEPTHWISE_CONV_2D": (2, 3),
     "FULLY_CONNECTED": (2, 3),
+    "TRANSPOSE_CONV": (2, 4),
     "ADD": (2, 2),
     "MUL": (2, 2),
     "SUB": (2, 2),
@@ -56,7 +57,7 @@ def check_graph(graph: Graph) -> None:
             if index in made:
                 raise StageError(f"{op.title}: tensor {graph.tensors[index].name} is computed twice")
         made.update(op.outputs)
-        _check_op(graph, op)
+        check_op(graph, op)
     for index in graph.outputs:
         if index not in made:
             raise StageError(f"output {graph.tensors[index].name} is never computed")
@@ -76,7 +77,8 @@ def _check_boundary(graph: Graph) -> None:
             raise StageError(f"input {graph.tensors[index].name} is a constant or a state, needed an activation")
 
 
-def _check_op(graph: Graph, op: Op) -> None:
+def check_op(graph: Graph, op: Op) -> None:
+    """The same for one op, whose operands exist."""
     if isinstance(op.options, PlainOptions):
         check_shapes(graph, op)
         return
@@ -89,7 +91,7 @@ def _check_op(graph: Graph, op: Op) -> None:
         op.kind in _MAY_START_WITH_CONSTANT and any(True for _ in graph.activations_of(op))
     ):
         raise StageError(f"{op.title}: the first operand is a constant, needed an activation")
-    expected = _output_shape(graph, op, first)
+    expected = output_shape(graph, op, first)
     if expected is not None and expected != result.shape:
         raise StageError(f"{op.title}: output of shape {result.shape}, needed {expected}")
     _check_types(op, first, result)
@@ -107,7 +109,7 @@ def _check_types(op: Op, first: Tensor, result: Tensor) -> None:
         raise StageError(f"{op.title}: output of type {result.dtype}, needed {first.dtype} like the input")
 
 
-def _output_shape(graph: Graph, op: Op, first: Tensor) -> tuple[int, ...] | None:
+def output_shape(graph: Graph, op: Op, first: Tensor) -> tuple[int, ...] | None:
     """The shape that the operands prescribe; None where they leave it open."""
     shape, result = first.shape, graph.tensors[op.outputs[0]].shape
     if op.kind in FILTER_AXIS:
@@ -161,6 +163,8 @@ def _weighted_shape(graph: Graph, op: Op, shape: tuple[int, ...]) -> tuple[int, 
         return kept if kept == graph.tensors[op.outputs[0]].shape and shape[-1] == weights.shape[1] else (rows, outputs)
     options = op.options
     assert isinstance(options, ConvOptions)
+    if op.kind == "TRANSPOSE_CONV":
+        return _transposed_shape(graph, op, shape, weights)
     channels = shape[-1] if op.kind == "CONV_2D" else shape[-1] * options.depth_multiplier
     fits = len(weights.shape) == 4 and (
         weights.shape[3] == channels and (op.kind == "CONV_2D" or weights.shape[0] == 1)
@@ -168,6 +172,16 @@ def _weighted_shape(graph: Graph, op: Op, shape: tuple[int, ...]) -> tuple[int, 
     if not fits:
         raise StageError(f"{op.title}: weights of shape {weights.shape} do not fit an input of shape {shape}")
     return (shape[0], *_slid(op, shape, weights.shape[1:3], options.dilation), outputs)
+
+
+def _transposed_shape(graph: Graph, op: Op, shape: tuple[int, ...], weights: Tensor) -> tuple[int, ...]:
+    """The file says how large the result is: a convolution of it must give the input back."""
+    result = graph.tensors[op.outputs[0]].shape
+    if len(weights.shape) != 4 or len(shape) != 4 or weights.shape[3] != shape[3] or len(result) != 4:
+        raise StageError(f"{op.title}: weights of shape {weights.shape} do not fit an input of shape {shape}")
+    if _slid(op, result, weights.shape[1:3], (1, 1)) != tuple(shape[1:3]):
+        raise StageError(f"{op.title}: output of shape {result} does not fit an input of shape {shape}")
+    return (shape[0], *result[1:3], weights.shape[0])
 
 
 def _slid(op: Op, shape: tuple[int, ...], kernel: tuple[int, ...], dilation: tuple[int, int]) -> tuple[int, int]:

@@ -13,7 +13,12 @@ import numpy as np
 from pipeline.errors import StageError
 from stages.graph.graph import Graph, Op, Quantisation, SoftmaxOptions, Tensor
 
-FILTER_AXIS = {"CONV_2D": 0, "DEPTHWISE_CONV_2D": 3, "FULLY_CONNECTED": 0}  # which axis of the weights is the output's
+FILTER_AXIS = {
+    "CONV_2D": 0,
+    "DEPTHWISE_CONV_2D": 3,
+    "FULLY_CONNECTED": 0,
+    "TRANSPOSE_CONV": 0,
+}  # which axis of the weights is the output's
 _ONE_GRID = frozenset({"CONCATENATION"})  # bytes are copied: all operands are on the grid of the result
 _UNIT_GRID = Quantisation((1 / 256,), (-128,))  # of everything between 0 and 1
 _ONTO_UNIT = frozenset({"SOFTMAX", "LOGISTIC"})

@@ -13,9 +13,11 @@ import numpy as np
 
 from pipeline.errors import StageError
 from stages.graph.checks.quantisation_check import check_one_scale
+from stages.graph.checks.recurrent_check import check_recurrent
 from stages.graph.graph import Graph, Op, PlainOptions
 
 Shape = tuple[int, ...]
+RECURRENT = frozenset({"SVDF", "UNIDIRECTIONAL_SEQUENCE_LSTM"})
 STATEFUL = frozenset({"READ_VARIABLE", "ASSIGN_VARIABLE"})
 _MOST_AXES = 5  # of the runtime's TRANSPOSE; a channel shuffle has as many
 _MOST_BROADCAST_AXES = 4
@@ -204,6 +206,16 @@ def _reduced(call: _Call) -> list[Shape]:
     return [kept if call.options[0] else removed]
 
 
+def _multiplied(call: _Call) -> list[Shape]:
+    first, second = call.shape(), call.shape(1)
+    _require(2 <= len(first) <= _MOST_AXES and 2 <= len(second) <= _MOST_AXES)
+    (rows, depth), (other, columns) = (
+        shape[-2:][::-1] if turned else shape[-2:] for shape, turned in zip((first, second), call.options, strict=True)
+    )
+    _require(depth == other)
+    return [(*np.broadcast_shapes(first[:-2], second[:-2]), rows, columns)]
+
+
 def _best_index(call: _Call) -> list[Shape]:
     axis = _axis(call.values(1), call.shape())
     return [(*call.shape()[:axis], *call.shape()[axis + 1 :])]
@@ -236,12 +248,14 @@ class ShapeRule:
 
 
 _STRIDES = ("BeginMask", "EndMask", "ShrinkAxisMask", "EllipsisMask", "NewAxisMask", "Offset")
+_LSTM = ("FusedActivationFunction", "CellClip", "ProjClip", "TimeMajor")
 _CORNERS = ("AlignCorners", "HalfPixelCenters")
 SHAPE_RULES: dict[str, ShapeRule] = {
     "ABS": ShapeRule("AbsOptions", _same),
     "ARG_MAX": ShapeRule("ArgMaxOptions", _best_index, 2, result="int32"),
     "ARG_MIN": ShapeRule("ArgMinOptions", _best_index, 2, result="int32"),
     "BATCH_TO_SPACE_ND": ShapeRule("BatchToSpaceNDOptions", _batch_to_space, 3),
+    "BATCH_MATMUL": ShapeRule("BatchMatMulOptions", _multiplied, 2, ("AdjX", "AdjY"), False),
     "BROADCAST_TO": ShapeRule("BroadcastToOptions", _spread, 2),
     "DEPTH_TO_SPACE": ShapeRule("DepthToSpaceOptions", _depth_to_space, 1, ("BlockSize",), False),
     "ELU": ShapeRule("NONE", _same),
@@ -270,6 +284,8 @@ SHAPE_RULES: dict[str, ShapeRule] = {
     "SQUARED_DIFFERENCE": ShapeRule("SquaredDifferenceOptions", _broadcast, 2),
     "SQUEEZE": ShapeRule("SqueezeOptions", _with_other_ones, 1, ("SqueezeDimsLength",), False),
     "STRIDED_SLICE": ShapeRule("StridedSliceOptions", _strided, 4, _STRIDES, False),
+    "SVDF": ShapeRule("SVDFOptions", _same, 5, ("Rank", "FusedActivationFunction"), False),
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": ShapeRule("UnidirectionalSequenceLSTMOptions", _same, 24, _LSTM, False),
     "SUM": ShapeRule("ReducerOptions", _reduced, 2, ("KeepDims",), False),
     "TANH": ShapeRule("NONE", _same),
     "TILE": ShapeRule("TileOptions", _tiled, 2),
@@ -278,11 +294,21 @@ SHAPE_RULES: dict[str, ShapeRule] = {
 }
 
 
+def shapes_by_rule(graph: Graph, op: Op, rule: ShapeRule) -> list[Shape]:
+    """What the operands prescribe; ValueError where they do not fit."""
+    assert isinstance(op.options, PlainOptions)
+    results = [graph.tensors[index].shape for index in op.outputs]
+    return rule.shapes(_Call(graph, op, tuple(map(int, op.options.values)), results))
+
+
 def check_shapes(graph: Graph, op: Op) -> None:
     """Raise StageError unless operands, options and results of an op fit together."""
     assert isinstance(op.options, PlainOptions)
     if op.kind in STATEFUL:  # made by the reader, which has checked them
         check_one_scale(op, graph.tensors[op.outputs[0]])
+        return
+    if op.kind in RECURRENT:
+        check_recurrent(graph, op)
         return
     if op.kind not in SHAPE_RULES:
         raise StageError(f"{op.title}: of computed values or of a variable, needed constants, which can be folded")
@@ -302,7 +328,7 @@ def check_shapes(graph: Graph, op: Op) -> None:
             raise StageError(f"{title}: {len(graph.tensors[index].shape)} axes, needed at most {_MOST_AXES}")
     results = [graph.tensors[index].shape for index in op.outputs]
     try:
-        expected = known.shapes(_Call(graph, op, tuple(map(int, op.options.values)), results))
+        expected = shapes_by_rule(graph, op, known)
     except ValueError as error:
         shapes = ", ".join(str(graph.tensors[index].shape) for index in op.inputs)
         raise StageError(f"{title}: operands of shapes {shapes}, or their values, do not fit together") from error

@@ -44,8 +44,9 @@ def trace(net: nn.Module, input_shape_hwc: tuple[int, int, int], *, softmax: boo
     """The network as a Graph, together with the modules that each op came from."""
     height, width, channels = input_shape_hwc
     modes = {name: module.training for name, module in net.named_modules()}
-    dtype = next((parameter.dtype for parameter in net.parameters()), torch.float32)
-    x = torch.linspace(-1, 1, channels * height * width, dtype=dtype).reshape(1, channels, height, width)
+    like = next(net.parameters(), torch.zeros(()))
+    x = torch.linspace(-1, 1, channels * height * width, dtype=like.dtype).reshape(1, channels, height, width)
+    x = x.to(like.device)
     try:
         # In eval mode: a functional dropout keeps what it is now, and the shape pass leaves the statistics alone.
         module = fx.GraphModule(net, _Tracer().trace(net.eval()))

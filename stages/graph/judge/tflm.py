@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.errors import StageError
+from stages.graph.ends import arrays_of
 from stages.graph.graph import Graph
 
 _BOOKKEEPING_BYTES = 1 << 20  # the runtime's own structures lie in the arena too
@@ -26,6 +27,36 @@ def run_tflm(model: bytes, graph: Graph, inputs: np.ndarray) -> np.ndarray:
     """The output of every input (N, H, W, C); `graph` is what `model` holds."""
     interpreter = open_interpreter(model, arena_limit_bytes(graph))
     return np.concatenate([_invoke(interpreter, x) for x in inputs])
+
+
+def accepts(model: bytes, graph: Graph) -> bool:
+    """Whether the runtime takes the file as it is."""
+    try:
+        open_interpreter(model, arena_limit_bytes(graph))
+    except StageError:
+        return False
+    return True
+
+
+def run_tflm_rows(model: bytes, graph: Graph, inputs: np.ndarray, runs: int = 1) -> np.ndarray:
+    """Rows of bytes from rows of bytes (see ends.py) of a network with any number of inputs and outputs.
+
+    Each input meets a network in its first state, and is given to it so many times.
+    """
+    limit, found, interpreter = arena_limit_bytes(graph), [], None
+    for row in inputs:
+        if interpreter is None or graph.states:
+            interpreter = open_interpreter(model, limit)
+        try:
+            for _ in range(runs):
+                for number, values in enumerate(arrays_of(graph, graph.inputs, row)):
+                    interpreter.set_input(values, number)
+                interpreter.invoke()
+        except (RuntimeError, ValueError) as error:
+            raise _could_not_run(error) from error
+        outputs = [np.array(interpreter.get_output(number)) for number in range(len(graph.outputs))]
+        found.append(np.frombuffer(b"".join(output.tobytes() for output in outputs), np.int8))
+    return np.stack(found)
 
 
 def run_tflm_keeping_all(model: bytes, graph: Graph, inputs: np.ndarray) -> dict[int, np.ndarray]:
@@ -79,10 +110,12 @@ def _invoke(interpreter: Any, x: np.ndarray) -> np.ndarray:
         interpreter.set_input(x[np.newaxis], 0)
         interpreter.invoke()
     except (RuntimeError, ValueError) as error:
-        raise StageError(
-            f"TensorFlow Lite Micro could not run the model ({error}); see its lines in the log"
-        ) from error
+        raise _could_not_run(error) from error
     return np.array(interpreter.get_output(0))
+
+
+def _could_not_run(error: Exception) -> StageError:
+    return StageError(f"TensorFlow Lite Micro could not run the model ({error}); see its lines in the log")
 
 
 def _printed(act: Callable[[], None]) -> str:

@@ -163,7 +163,7 @@ class ResourceModel:
         """`amount` by the widths of the groups: it is proportional to the channels of each tensor in `axes`."""
         shares: list[tuple[float, tuple[int, ...]]] = [(amount, ())]
         for tensor in axes:
-            total = tensor.shape[-1]
+            total = math.prod(tensor.shape[-1:])
             shares = [
                 (share if count == total else share * count / total, groups + group)
                 for share, groups in shares
@@ -205,6 +205,11 @@ def bias_bytes(graph: Graph, op: Op) -> int:
     return BIAS_BYTES * graph.tensors[op.outputs[0]].shape[-1] if has_bias else 0
 
 
+def graph_macs(graph: Graph) -> int:
+    """Multiply-accumulates of one inference."""
+    return sum(op_macs(graph, op) for op in graph.ops)
+
+
 def op_macs(graph: Graph, op: Op) -> int:
     """Multiply-accumulates of one op."""
     source, result = graph.tensors[op.inputs[0]], graph.tensors[op.outputs[0]]
@@ -235,7 +240,7 @@ def _axes_of_macs(graph: Graph, op: Op) -> list[Tensor]:
 def _parts(tensor: Tensor) -> list[tuple[tuple[int, ...], int]]:
     """The groups in a tensor, each with its number of channels there; () for those that always stay."""
     if tensor.channels is None:
-        return [((), tensor.shape[-1])]
+        return [((), math.prod(tensor.shape[-1:]))]
     groups, counts = np.unique(tensor.channels[:, 0], return_counts=True)
     return [
         (() if group == NO_GROUP else (group,), count)

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from pipeline.errors import StageError
 from stages.graph.graph import Graph
 
-_BYTES = ("int8", "uint8")
+_BYTES = ("int8", "uint8", "int16")
+HOW_TO_QUANTISE = "quantise a float network with: pipeline import FLOAT.tflite --data X.npy -o INT8.tflite"
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ def strip_float_edges(graph: Graph) -> StrippedGraph:
     )
 
 
-def require_int8(graph: Graph) -> None:
+def require_int8(graph: Graph, name: str | None = None) -> None:
     """Raise StageError unless every activation is int8; float at the edges has to be stripped before.
 
     At the edges uint8 may stand before or behind a QUANTIZE, and int32 as the result of an ARG_MAX.
@@ -78,7 +79,9 @@ def require_int8(graph: Graph) -> None:
         tensor = graph.tensors[index]
         if tensor.dtype not in _BYTES and not (tensor.dtype == "int32" and index in graph.outputs):
             needed = "a full int8 network, with float32 only outside of a QUANTIZE or DEQUANTIZE at its edges"
-            raise StageError(f"tensor {tensor.name} is {tensor.dtype}, needed {needed}")
+            advice = f"; {HOW_TO_QUANTISE}" if tensor.dtype == "float32" else ""
+            found = f"{f'{name}: ' if name else ''}tensor {tensor.name} is {tensor.dtype}"
+            raise StageError(f"{found}, needed {needed}{advice}")
 
 
 def _cut(graph: Graph, replaced: dict[int, int], kept_ops: tuple[int, ...], kept_tensors: tuple[int, ...]) -> Graph:

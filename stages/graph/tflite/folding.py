@@ -17,6 +17,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pipeline.errors import StageError
+from stages.graph.arithmetic.int8_reference import run_op
+from stages.graph.checks.op_check import check_op
+from stages.graph.checks.real_shapes import real_shapes
 from stages.graph.graph import ConcatOptions, Graph, Op, PlainOptions, Tensor
 
 WITHOUT_RESULT = frozenset({"ASSIGN_VARIABLE", "CALL_ONCE"})
@@ -48,10 +51,14 @@ FOLDED_RULES = {
 }
 
 
-def folded(graph: Graph) -> Graph:
-    """The graph without operators whose results are known; they are constants then."""
+def folded(graph: Graph, open_shapes: frozenset[int] = frozenset()) -> Graph:
+    """The graph without operators whose results are known, which are constants then; and with shapes as they are."""
     tensors, kept = list(graph.tensors), []
     for op in graph.ops:
+        if open_shapes.intersection(op.outputs):
+            shapes = real_shapes(replace(graph, tensors=tuple(tensors)), op) or []
+            for index, shape in zip(op.outputs, shapes, strict=False):
+                tensors[index] = replace(tensors[index], shape=shape)
         known = _known(op, tensors) if len(op.outputs) == 1 and op.outputs[0] not in graph.outputs else None
         if known is None:
             kept.append(op)
@@ -60,20 +67,24 @@ def folded(graph: Graph) -> Graph:
         if known.size > _MOST_FOLDED:
             raise StageError(f"{op.title}: computes {known.size} constants, needed at most {_MOST_FOLDED}")
         tensors[op.outputs[0]] = replace(result, data=known.astype(result.dtype), shape=known.shape)
-    return graph if len(kept) == len(graph.ops) else replace(graph, tensors=tuple(tensors), ops=tuple(kept))
+    return replace(graph, tensors=tuple(tensors), ops=tuple(kept))
 
 
 def _known(op: Op, tensors: Sequence[Tensor]) -> np.ndarray | None:
-    if any(not 0 <= index < len(tensors) for index in op.inputs):
+    operands = [tensors[index] for index in op.inputs if index >= 0]
+    if not operands:
         return None
-    operands = [tensors[index] for index in op.inputs]
     if op.kind == "SHAPE":
         return np.array(operands[0].shape)
     if op.kind == "RANK":
         return np.array(len(operands[0].shape))
-    fold = _FOLDS.get(op.kind)
+    fold, is_int8 = _FOLDS.get(op.kind), tensors[op.outputs[0]].dtype == "int8"
     values = [tensor.data for tensor in operands if tensor.data is not None and not tensor.is_state]
-    if fold is None or len(values) != len(operands) or not values:
+    if len(values) != len(operands) or not values:
+        return None
+    if is_int8 and op.kind not in _BYTES_ONLY:
+        return _computed(op, tensors)
+    if fold is None:
         return None
     if op.kind not in _BYTES_ONLY and any(tensor.dtype not in ("int32", "int64", "bool") for tensor in operands):
         return None
@@ -85,6 +96,21 @@ def _known(op: Op, tensors: Sequence[Tensor]) -> np.ndarray | None:
         return np.asarray(fold(op, *values))
     except (ValueError, IndexError, ZeroDivisionError) as error:
         raise StageError(f"{op.title}: constants that do not fit together ({error}), needed a whole file") from error
+
+
+def _computed(op: Op, tensors: Sequence[Tensor]) -> np.ndarray | None:
+    """What an int8 operator makes of constants, as the runtime would."""
+    if tensors[op.outputs[0]].elements > _MOST_FOLDED or any(tensors[i].data is None for i in op.inputs if i >= 0):
+        return None
+    alone = Graph(tuple(tensors), (op,), (), op.outputs)
+    checked = list(tensors)
+    checked[op.inputs[0]] = replace(checked[op.inputs[0]], data=None)  # the check wants something to be computed from
+    try:
+        check_op(replace(alone, tensors=tuple(checked)), op)
+        found = run_op(alone, op, *(tensors[i].data if i >= 0 else None for i in op.inputs))
+        return found.reshape(tensors[op.outputs[0]].shape)
+    except (StageError, ValueError, KeyError, AssertionError, IndexError):
+        return None  # the check of the graph has a sentence for it
 
 
 def _numbers(op: Op) -> tuple[int, ...]:

@@ -16,11 +16,12 @@ from ai_edge_litert import schema_py_generated as schema
 from flatbuffers.builder import BuilderSizeError
 
 from pipeline.errors import StageError
+from stages.graph.graph import Graph
 from stages.graph.tflite.associated_files import with_files_of
 from stages.graph.tflite.float_edges import StrippedGraph, strip_float_edges
 from stages.graph.tflite.reader import DAMAGE, read_tflite
 from stages.graph.tflite.structure import MARK, OFFLINE_PLAN, check_structure
-from stages.graph.tflite.writer import AlignedBuffer, plan_words
+from stages.graph.tflite.writer import AlignedBuffer, plan_words, write_tflite
 
 ORDER_DEPENDENT = b"model_control_dependencies"  # metadata that names operators by their position
 
@@ -75,8 +76,26 @@ def set_plan(model: Any, offsets: Sequence[int]) -> None:
     model.metadata = [*(model.metadata or ()), entry]
 
 
-def without_float_edges(content: bytes, *, name: str | None = None) -> tuple[bytes, StrippedGraph]:
-    """The file of the int8 network between float edges, and what was taken away; without edges the same bytes."""
+def without_float_edges(content: bytes, *, name: str | None = None) -> bytes:
+    """The file of the int8 network between float edges; without edges, and with all shapes in it, the same bytes."""
+    whole = read_tflite(content, name=name)
+    if _has_open_shapes(content, whole):  # which the runtime would believe
+        return write_tflite(strip_float_edges(whole).graph, "with the shapes that it has")
+    return stripped_file(content, name=name)[0] if strip_float_edges(whole).has_edges else content
+
+
+def _has_open_shapes(content: bytes, graph: Graph) -> bool:
+    """Whether the file holds other shapes than the graph that was read from it."""
+    subgraph = schema.Model.GetRootAs(content, 0).Subgraphs(0)
+    stored = (subgraph.Tensors(index) for index in range(subgraph.TensorsLength()))
+    return any(
+        tensor.data is None and tuple(map(int, found.ShapeAsNumpy() if found.ShapeLength() else ())) != tensor.shape
+        for found, tensor in zip(stored, graph.tensors, strict=False)
+    )
+
+
+def stripped_file(content: bytes, *, name: str | None = None) -> tuple[bytes, StrippedGraph]:
+    """The same, and what was taken away; of a file as it is stored, operator for operator."""
     edges = strip_float_edges(read_tflite(content, as_stored=True, name=name))
     if not edges.has_edges:
         return content, edges

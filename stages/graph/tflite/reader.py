@@ -77,7 +77,7 @@ _MOST_SUBGRAPHS = 16  # one that computes, and one that sets variables at the st
 _MOST_STATE_ELEMENTS = 1 << 22  # a state is filled when it is read
 # Lists that become Python values, and cost some 50 bytes and 0.1 us an entry then:
 _MOST_ENDS = 64  # inputs, or outputs, of a network
-_MOST_OPERANDS = 16  # of an operator; ten are read by the widest CONCATENATION that the runtime takes
+_MOST_OPERANDS = 24  # of an operator: an LSTM has these; the widest CONCATENATION of the runtime ten
 _MOST_SCALES = 1 << 20  # with zero points, of all tensors; EfficientNet-B0 has 116,000 at weights and biases
 _MOST_NAME_BYTES = 4 << 20  # of all tensors; converters join names to some hundred bytes
 
@@ -161,16 +161,18 @@ def _offsets(model: Any, entry: Any) -> tuple[int, ...]:
 def _graph(model: Any, file_bytes: int, as_stored: bool) -> Graph:
     if not 1 <= model.SubgraphsLength() <= _MOST_SUBGRAPHS:
         raise StageError(f"found {model.SubgraphsLength()} subgraphs, needed 1 to {_MOST_SUBGRAPHS}")
-    graph = _subgraph(model, 0, file_bytes)
+    graph, open_shapes = _subgraph(model, 0, file_bytes)
     if as_stored:
         return graph
     numbers = {int(op.options.values[0]) for op in graph.ops if op.kind == "CALL_ONCE"}  # type: ignore[union-attr]
     if not all(0 < number < model.SubgraphsLength() for number in numbers):
         raise StageError(f"CALL_ONCE of subgraphs {sorted(numbers)}, needed 1 to {model.SubgraphsLength() - 1}")
-    return with_states(folded(graph), [folded(_subgraph(model, number, file_bytes)) for number in sorted(numbers)])
+    first = [folded(*_subgraph(model, number, file_bytes)) for number in sorted(numbers)]
+    return with_states(folded(graph, open_shapes), first)
 
 
-def _subgraph(model: Any, number: int, file_bytes: int) -> Graph:
+def _subgraph(model: Any, number: int, file_bytes: int) -> tuple[Graph, frozenset[int]]:
+    """And the tensors whose shapes are placeholders."""
     subgraph = model.Subgraphs(number)
     if subgraph.OperatorsLength() > _MOST_OPS or subgraph.TensorsLength() > _MOST_TENSORS:
         found = f"{subgraph.OperatorsLength()} operators and {subgraph.TensorsLength()} tensors"
@@ -184,7 +186,13 @@ def _subgraph(model: Any, number: int, file_bytes: int) -> Graph:
         raise StageError("the constants unfold to far more than the file holds, needed buffers of their own")
     ops = [_op(each, codes, tensors) for each in _each(subgraph.Operators, subgraph.OperatorsLength())]
     inputs, outputs = _integers(subgraph.InputsAsNumpy()), _integers(subgraph.OutputsAsNumpy())
-    return Graph(tuple(tensors), tuple(ops), inputs, outputs)
+    is_open = (index for index, tensor in enumerate(stored) if _is_open(tensor))
+    return Graph(tuple(tensors), tuple(ops), inputs, outputs), frozenset(is_open).difference(inputs)
+
+
+def _is_open(tensor: Any) -> bool:
+    count = tensor.ShapeSignatureLength()
+    return 0 < count <= _MOST_DIMENSIONS and bool((tensor.ShapeSignatureAsNumpy() == -1).any())
 
 
 def _check_lengths(subgraph: Any, tensors: list[Any]) -> None:
@@ -278,6 +286,8 @@ def _op(operator: Any, codes: list[Any], tensors: list[Tensor]) -> Op:
     if not is_complete or not all(-1 <= index < len(tensors) for index in inputs + outputs) or -1 in outputs:
         raise StageError(f"{kind}: operands {inputs} -> {outputs}, needed tensors 0 to {len(tensors) - 1}")
     name = tensors[outputs[0]].name if outputs else kind.lower()
+    if kind == "TRANSPOSE_CONV" and len(inputs) in (3, 4):  # here the shape of the result comes last, not first
+        inputs = (inputs[2], inputs[1], inputs[3] if len(inputs) == 4 else -1, inputs[0])
     return Op(kind, name, inputs, outputs, _options(operator, kind))
 
 
@@ -315,6 +325,10 @@ def _conv_options(table: Any) -> ConvOptions:
         activation=_activation(table),
         depth_multiplier=table.DepthMultiplier() if hasattr(table, "DepthMultiplier") else 1,
     )
+
+
+def _transpose_conv_options(table: Any) -> ConvOptions:
+    return ConvOptions((table.StrideH(), table.StrideW()), PADDINGS[table.Padding()], (1, 1), _activation(table))
 
 
 def _pool_options(table: Any) -> PoolOptions:
@@ -356,6 +370,7 @@ _OPTIONS: _Known = {
     "CONV_2D": ("Conv2DOptions", _conv_options),
     "DEPTHWISE_CONV_2D": ("DepthwiseConv2DOptions", _conv_options),
     "FULLY_CONNECTED": ("FullyConnectedOptions", _fully_connected_options),
+    "TRANSPOSE_CONV": ("TransposeConvOptions", _transpose_conv_options),
     "AVERAGE_POOL_2D": ("Pool2DOptions", _pool_options),
     "MAX_POOL_2D": ("Pool2DOptions", _pool_options),
     "ADD": ("AddOptions", lambda table: ActivationOptions(_activation(table))),

@@ -41,6 +41,7 @@ _OP_VERSIONS = {
     "CONV_2D": 3,
     "DEPTHWISE_CONV_2D": 3,
     "FULLY_CONNECTED": 4,
+    "TRANSPOSE_CONV": 3,
     "ADD": 2,
     "MUL": 2,
     "SUB": 2,
@@ -204,6 +205,8 @@ def _operator(graph: Graph, op: Op, kinds: list[str]) -> Any:
     made.opcodeIndex = kinds.index(op.kind)
     made.inputs = list(op.inputs)
     made.outputs = list(op.outputs)
+    if op.kind == "TRANSPOSE_CONV":  # in a file the shape of the result comes first
+        made.inputs = [op.inputs[3], op.inputs[1], op.inputs[0], *(i for i in op.inputs[2:3] if i >= 0)]
     if op.kind == "ASSIGN_VARIABLE":  # in a file the variable comes first, and there is no result
         made.inputs, made.outputs = [op.inputs[1], op.inputs[0]], []
     name, options = _options(graph, op)
@@ -215,6 +218,12 @@ def _operator(graph: Graph, op: Op, kinds: list[str]) -> Any:
 
 def _options(graph: Graph, op: Op) -> tuple[str, Any]:
     options = op.options
+    if op.kind == "TRANSPOSE_CONV":
+        made = schema.TransposeConvOptionsT()
+        assert isinstance(options, ConvOptions)
+        made.padding, (made.strideH, made.strideW) = _PADDINGS[options.padding], options.stride
+        made.fusedActivationFunction = _ACTIVATIONS[options.activation]
+        return "TransposeConvOptions", made
     if isinstance(options, ConvOptions):
         name = "Conv2DOptions" if op.kind == "CONV_2D" else "DepthwiseConv2DOptions"
         made = getattr(schema, f"{name}T")()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,11 +18,13 @@ from typing import Any
 import pandas as pd
 import vl_convert
 
+from stages.report.page.text import visible
 from stages.report.page.theme import CONFIG, SURFACE
 
-PNG_SCALE = 2  # sharp where a page is printed or a screen is fine
+PNG_SCALE = 1.5  # sharp where a page is printed or a screen is fine
 _DATA = "table"
 _LINE = 110  # characters of a note in a picture
+_WIDTH = 680  # pixels between the axes of a picture
 _LEADING = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet takes text that begins so for a formula
 
 
@@ -49,12 +51,16 @@ class Chart:
     @cached_property
     def svg(self) -> str:
         """On its own: with title and a white ground."""
-        lines = textwrap.wrap(self.note, _LINE)
-        title = {"text": self.title, "subtitle": lines, "anchor": "start", "offset": 14}
+        lines = textwrap.wrap(visible(self.note), _LINE)
+        title = {"text": visible(self.title), "subtitle": lines, "anchor": "start", "offset": 14}
         data = [{**each, "values": records(self.data)} if each["name"] == _DATA else each for each in self.vega["data"]]
-        drawn: str = vl_convert.vega_to_svg(
-            {**self.vega, "data": data, "title": title, "background": SURFACE, "padding": 12}, allowed_base_urls=[]
-        )
+        # A width that is known needs one pass of layout instead of two.
+        width = {"name": "width", "value": _WIDTH}
+        signals = [width if each["name"] == "width" else each for each in self.vega["signals"]]
+        marks = [each for each in self.vega["marks"] if not _answers_only(each)]
+        look = {"title": title, "background": SURFACE, "padding": 12, "autosize": "pad"}
+        look |= {"signals": signals, "marks": marks}
+        drawn: str = vl_convert.vega_to_svg({**self.vega, "data": data, **look}, allowed_base_urls=[])
         return drawn
 
     @property
@@ -69,29 +75,43 @@ class Chart:
     @property
     def for_page(self) -> dict[str, Any]:
         """What the page's script draws."""
-        plain = json.loads(self.data.to_json(orient="split", index=False, double_precision=8))
+        plain = json.loads(_visible(self.data).to_json(orient="split", index=False, double_precision=8))
         return {"name": self.name, "spec": self.vega, "columns": plain["columns"], "rows": plain["data"]}
+
+
+def _answers_only(mark: Mapping[str, Any]) -> bool:
+    """Nothing is seen of it; it is there for the pointer."""
+    opacity = mark.get("encode", {}).get("update", {}).get("opacity", {})
+    return isinstance(opacity, Mapping) and opacity.get("value") == 0
 
 
 def records(table: pd.DataFrame) -> list[dict[str, Any]]:
     """One mapping per row; a value that does not exist is None."""
-    found: list[dict[str, Any]] = json.loads(table.to_json(orient="records", double_precision=8))
+    found: list[dict[str, Any]] = json.loads(_visible(table).to_json(orient="records", double_precision=8))
     return found
 
 
 def csv_text(table: pd.DataFrame) -> str:
     """As a CSV file; text that a spreadsheet would compute is kept text by an apostrophe."""
-    safe = table.copy()
-    for column in safe.select_dtypes(["object", "string"]):
-        safe[column] = [
-            f"'{cell}" if isinstance(cell, str) and cell.startswith(_LEADING) else cell for cell in safe[column]
-        ]
+    safe = _mapped(_visible(table), lambda text: f"'{text}" if text.startswith(_LEADING) else text)
     return str(safe.to_csv(index=False, lineterminator="\n"))
+
+
+def _visible(table: pd.DataFrame) -> pd.DataFrame:
+    return _mapped(table, visible)
+
+
+def _mapped(table: pd.DataFrame, change: Callable[[str], str]) -> pd.DataFrame:
+    """With every text changed."""
+    texts = table.select_dtypes(["object", "string"])
+    return table.assign(
+        **{name: [change(cell) if isinstance(cell, str) else cell for cell in texts[name]] for name in texts}
+    )
 
 
 def write_figures(folder: Path, charts: Iterable[Chart]) -> Path:
     """Three files per chart: SVG, PNG, CSV."""
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     for chart in charts:
         (folder / f"{chart.name}.svg").write_text(chart.svg)
         (folder / f"{chart.name}.png").write_bytes(chart.png)

@@ -12,6 +12,7 @@ from markupsafe import Markup
 from stages.report.page import theme
 from stages.report.page.chart import Chart
 from stages.report.page.run_record import EMPTY_RECORD, script_json
+from stages.report.page.text import visible
 
 NOTHING = "–"  # for a value that does not exist
 
@@ -55,6 +56,7 @@ def _environment() -> Environment:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        finalize=lambda value: visible(value) if type(value) is str else value,
     )
     environment.filters |= {"count": count, "fixed": fixed, "percent": percent}
     return environment

@@ -40,7 +40,7 @@ FONT = 'Roboto, "Segoe UI", "Helvetica Neue", Arial, sans-serif'
 
 CONFIG: dict[str, Any] = {  # of Vega-Lite
     "font": FONT,
-    "view": {"stroke": None, "continuousWidth": 760, "discreteWidth": 760},  # where there is no page to fill
+    "view": {"stroke": None},
     "axis": {
         **{"labelColor": SOFT, "titleColor": SOFT, "gridColor": LINE, "domainColor": LINE, "tickColor": LINE},
         **{"labelFontSize": 11, "titleFontSize": 11, "titleFontWeight": "normal", "titlePadding": 8, "labelLimit": 130},

@@ -159,8 +159,9 @@ def test_infer_prints_the_sequence_of_the_protocol_and_the_networks_result(sessi
         *(b"m-warmup-start-2", b"m-warmup-done", b"m-infer-start-3"),
         *(b"m-infer-done", results.removesuffix(b"\r\n")),
     ]
-    # The test's clock moves a millisecond per reading, which is the second line's, and a microsecond per inference.
-    assert laps[1] - laps[0] == 1003
+    # The test's clock moves a millisecond per reading, which is the second line's and one around each inference, and a
+    # microsecond per inference.
+    assert laps[1] - laps[0] == 1003 + 4000
     assert replies[-2] == results
     assert replies[-1] == b"m-output-[" + expected.tobytes().hex().encode() + b"]\r\n"
 

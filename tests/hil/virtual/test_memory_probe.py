@@ -100,6 +100,6 @@ def test_a_plugin_is_built_for_the_interface_of_this_qemu(qemu, version):
 
 def test_every_line_has_its_price():
     cache = CacheShape(4096, 4, 32)
-    model = MemoryModel(cache, cache, flash_fill_cycles=10, ram_fill_cycles=100, write_back_cycles=1000, ranges=())
-    assert LineTraffic(1, 2, 3, 4, 5).cycles(model) == 40 + 600 + 5000
-    assert LineTraffic() == LineTraffic(0, 0, 0, 0, 0)
+    model = MemoryModel(cache, cache, 10, 100, 500, 1000, ranges=())
+    assert LineTraffic(1, 2, 3, 4, 5, 6).cycles(model) == 40 + 600 + 2500 + 6000
+    assert LineTraffic() == LineTraffic(0, 0, 0, 0, 0, 0)

@@ -75,6 +75,31 @@ def test_bars_name_their_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     assert lines == ["[a] message", "▶ mill[stove] (config.[x]: 1 -> 2)", "✔ mill[stove] 1.2 s", "✔ sell cached"]
 
 
+def test_the_whole_run_is_counted_and_nothing_is_counted_of_none(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = PlainReporter()
+    plain.planned(2)
+    plain.finished(MILL, "ran", 1.25)
+    plain.finished(Node("sell"), "cached", 0.0)
+    plain.message("\x1b[31mred")
+    lines = [line.partition("] ")[2] or line for line in capsys.readouterr().err.splitlines()]
+    assert lines[:2] == ["mill[stove]: ran in 1.2 s, step 1 of 2", "sell: cached, step 2 of 2"]
+    assert lines[2] == "\\x1b[31mred"
+    screen = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", screen)
+    bars = console.RichReporter()
+    bars.planned(2)
+    bars.started(MILL, "first run")
+    shown = [task.fields["count"] for task in bars.progress.tasks]
+    bars.progressed(MILL, {"event": "start", "total": 4, "unit": "round"})
+    bars.progressed(MILL, {"event": "advance", "count": 3, "note": ""})
+    assert shown == ["step 0 of 2", ""]
+    assert [task.fields["count"] for task in bars.progress.tasks] == ["step 0 of 2", "round 3/4"]
+    bars.finished(MILL, "ran", 1.0)
+    assert [task.fields["count"] for task in bars.progress.tasks] == ["step 1 of 2"]
+
+
 def test_columns_of_a_table_are_as_wide_as_their_widest_cell(capsys: pytest.CaptureFixture[str]) -> None:
     print_table([("a", "bb", ""), ("aaa", "b", "c")])
     print_table([])

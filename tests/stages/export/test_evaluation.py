@@ -80,7 +80,7 @@ def saved(folder: Path, x: np.ndarray, y: np.ndarray) -> Path:
 def test_features_come_onto_the_grid_of_the_input_and_are_clipped_there(tmp_path: Path) -> None:
     x = np.array([[0.0, 0.05, -0.12], [6.35, 100, -100]], np.float64)
     split = load_test_split(saved(tmp_path, x, np.array([1.0, 2.0])), chooser())
-    assert split.inputs.tolist() == [[0, 1, -2], [127, 127, -128]]
+    assert np.asarray(split.inputs[:]).tolist() == [[0, 1, -2], [127, 127, -128]]
     assert (split.labels.tolist(), split.labels.dtype) == ([1, 2], np.int64)
 
 
@@ -91,5 +91,5 @@ def test_a_split_of_another_shape_is_refused(tmp_path: Path, x: tuple[int, int],
 
 
 def test_a_split_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    with pytest.raises(StageError, match=r"the test split cannot be read \(.*\); run prepare again"):
+    with pytest.raises(StageError, match=r"test_x.npy: not readable as an array \(.*\); run the prepare step again"):
         load_test_split(tmp_path, chooser())

@@ -18,76 +18,13 @@ from stages.graph.graph import (
     Graph,
     NoOptions,
     Op,
-    PlainOptions,
     PoolOptions,
     Quantisation,
     Tensor,
 )
-from tests.stages.graph.int8_graphs import Int8Builder
+from tests.stages.firmware.coverage_builder import Builder, lstm, svdf
 
 _UNIT = Quantisation((1 / 128,), (0,))
-
-
-class Builder(Int8Builder):
-    """Adds ops of any kind, with any result."""
-
-    def plain(
-        self, kind: str, inputs: tuple[int, ...], *shapes: tuple[int, ...], options: tuple[float, ...] = (), **grid: Any
-    ) -> int:
-        """The first of the results, which have the grid of the first int8 operand, or the given one."""
-        like = next(self.tensors[i] for i in inputs if self.tensors[i].dtype == "int8")
-        quantisation = grid.get("grid", like.quantisation)
-        dtype = grid.get("dtype", "int8")
-        first = len(self.tensors)
-        for number, shape in enumerate(shapes):
-            self._add(Tensor(f"{kind}{first + number}", shape, dtype, quantisation if dtype != "int32" else None))
-        results = tuple(range(first, len(self.tensors)))
-        self.ops.append(Op(kind, f"{kind}{first}", inputs, results, PlainOptions(options)))
-        return first
-
-    def integers(self, *values: Any) -> int:
-        data = np.array(values[0] if len(values) == 1 else values, np.int32)
-        return self._add(Tensor(f"integers{len(self.tensors)}", data.shape, "int32", data=data))
-
-    def pair(self, kind: str, first: int, second: int, factor: float, activation: str = "none") -> int:
-        """SUB and DIV; the result's scale is that of the larger operand, or of the first, times `factor`."""
-        shape = np.broadcast_shapes(self.tensors[first].shape, self.tensors[second].shape)
-        larger = max(self._scale_of(first), self._scale_of(second) if kind == "SUB" else 0)
-        grid = Quantisation((float(np.float32(larger * factor)),), (7,))
-        index = self._add(Tensor(f"{kind}{len(self.tensors)}", shape, "int8", grid))
-        self.ops.append(Op(kind, f"{kind}{index}", (first, second), (index,), ActivationOptions(activation)))
-        return index
-
-    def quantise(self, x: int, dtype: str, scale: float, zero_point: int) -> int:
-        grid = Quantisation((float(np.float32(scale)),), (zero_point,))
-        index = self._add(Tensor(f"QUANTIZE{len(self.tensors)}", self.tensors[x].shape, dtype, grid))
-        self.ops.append(Op("QUANTIZE", f"QUANTIZE{index}", (x,), (index,), NoOptions()))
-        return index
-
-    def shape_of(self, x: int) -> int:
-        index = self._add(Tensor(f"SHAPE{len(self.tensors)}", (len(self.tensors[x].shape),), "int32"))
-        self.ops.append(Op("SHAPE", f"SHAPE{index}", (x,), (index,), PlainOptions()))
-        return index
-
-    def integer_op(self, kind: str, inputs: tuple[int, ...], shape: tuple[int, ...], *options: float) -> int:
-        index = self._add(Tensor(f"{kind}{len(self.tensors)}", shape, "int32"))
-        made = ActivationOptions() if kind == "MUL" else PlainOptions(options)
-        self.ops.append(Op(kind, f"{kind}{index}", inputs, (index,), made))
-        return index
-
-    def state(self, like: int, start: np.ndarray) -> int:
-        """A variable with first values."""
-        tensor = self.tensors[like]
-        return self._add(replace(tensor, name=f"state{len(self.tensors)}", data=start, is_state=True))
-
-    def read(self, state: int) -> int:
-        index = self._add(replace(self.tensors[state], name=f"read{len(self.tensors)}", data=None, is_state=False))
-        self.ops.append(Op("READ_VARIABLE", f"read{index}", (state,), (index,), PlainOptions()))
-        return index
-
-    def assign(self, state: int, value: int) -> None:
-        index = self._add(replace(self.tensors[value], name=f"assign{len(self.tensors)}"))
-        self.ops.append(Op("ASSIGN_VARIABLE", f"assign{index}", (value, state), (index,), PlainOptions()))
 
 
 def _map(make: Builder, *shape: int) -> int:
@@ -326,6 +263,56 @@ def _silent_channel(make: Builder) -> list[int]:
     return [make.conv(y, 4, (1, 1), ConvOptions())]
 
 
+def _reduced(
+    make: Builder, kind: str, axes: list[int], shape: tuple[int, ...], keep: int, factor: float = 1
+) -> list[int]:
+    x = _map(make, 6, 5, 8)
+    grid = Quantisation((float(np.float32(make._scale_of(x) * factor)),), (9,)) if factor != 1 else None
+    more = {"grid": grid} if grid else {}
+    return [make.plain(kind, (x, make.integers(axes)), shape, options=(keep,), **more)]
+
+
+def _index(make: Builder, kind: str, axis: int, shape: tuple[int, ...]) -> list[int]:
+    x = _map(make, 6, 5, 8)
+    return [make.plain(kind, (x, make.integers([axis])), shape, dtype="int32"), make.flatten(x)]
+
+
+def _transposed_conv(make: Builder, kernel: int, stride: int, padding: str, size: int) -> list[int]:
+    x, seed = _map(make, 5, 5, 3), make.rng
+    shape = (4, kernel, kernel, 3)
+    scales = tuple(make._scale(0.002, 0.02) for _ in range(4))
+    weights = make._add(
+        Tensor(
+            "weights", shape, "int8", Quantisation(scales, (0,) * 4), seed.integers(-127, 128, shape).astype(np.int8)
+        )
+    )
+    bias = make._add(Tensor("bias", (4,), "int32", None, seed.integers(-900, 900, 4).astype(np.int32)))
+    target = make.integers([1, size, size, 4])
+    grid = Quantisation((make._scale_of(x) * 6.0,), (4,))
+    result = make._add(Tensor("upwards", (1, size, size, 4), "int8", grid))
+    options = ConvOptions((stride, stride), padding)  # type: ignore[arg-type]
+    make.ops.append(Op("TRANSPOSE_CONV", "upwards", (x, weights, bias, target), (result,), options))
+    return [result]
+
+
+def _multiplied(
+    make: Builder, first: tuple[int, ...], second: tuple[int, ...], result: tuple[int, ...], *turns: int
+) -> list[int]:
+    x, y = make.input(*first), make.input(*second)
+    scale = make._scale_of(x) * make._scale_of(y) * 500
+    grid = Quantisation((float(np.float32(scale)),), (-3,))
+    return [make.plain("BATCH_MATMUL", (x, y), (1, *result), options=turns, grid=grid)]
+
+
+def _pictures(make: Builder) -> list[int]:
+    """A convolution with dilation as older converters write it: the batch holds four pictures meanwhile."""
+    x = _map(make, 6, 4, 8)
+    apart = make.plain("SPACE_TO_BATCH_ND", (x, make.integers([2, 2]), make.integers([[0, 0], [0, 0]])), (4, 3, 2, 8))
+    y = make.conv(apart, 5, (2, 2), ConvOptions(padding="valid"))
+    make.tensors[y] = replace(make.tensors[y], shape=(4, 2, 1, 5))
+    return [make.plain("BATCH_TO_SPACE_ND", (y, make.integers([2, 2]), make.integers([[0, 0], [0, 0]])), (1, 4, 2, 5))]
+
+
 NETWORKS: dict[str, Callable[[Builder], list[int]]] = {
     "uint8 in and out": _uint8_edges,
     "uint8 in": lambda make: _uint8_edges(make, ends="in"),
@@ -359,6 +346,9 @@ NETWORKS: dict[str, Callable[[Builder], list[int]]] = {
     "RESIZE_NEAREST_NEIGHBOR": lambda make: _resized(make, "RESIZE_NEAREST_NEIGHBOR", (10, 8), 0, 0),
     "RESIZE_NEAREST_NEIGHBOR half pixels": lambda make: _resized(make, "RESIZE_NEAREST_NEIGHBOR", (7, 9), 0, 1),
     "RESIZE_NEAREST_NEIGHBOR corners": lambda make: _resized(make, "RESIZE_NEAREST_NEIGHBOR", (8, 3), 1, 0),
+    "RESIZE_BILINEAR": lambda make: _resized(make, "RESIZE_BILINEAR", (10, 8), 0, 0),
+    "RESIZE_BILINEAR half pixels": lambda make: _resized(make, "RESIZE_BILINEAR", (10, 9), 0, 1),
+    "RESIZE_BILINEAR corners": lambda make: _resized(make, "RESIZE_BILINEAR", (3, 7), 1, 0),
     "stream": _stream,
     "stream with first values": lambda make: _stream(make, first=1),
     "two streams": _two_streams,
@@ -402,6 +392,24 @@ NETWORKS: dict[str, Callable[[Builder], list[int]]] = {
     "REVERSE_V2": lambda make: _moved(make, "REVERSE_V2", (1, 6, 4, 8), values=([2],)),
     "DIV": lambda make: _with(make, "DIV", 6, factor=0.4),
     "DIV by a number": lambda make: _with(make, "DIV", 1, factor=0.5, activation="relu"),
+    "SUM": lambda make: _reduced(make, "SUM", [1, 2], (1, 8), 0, 8),
+    "SUM of channels": lambda make: _reduced(make, "SUM", [-1], (1, 6, 5, 1), 1, 4),
+    "REDUCE_MAX": lambda make: _reduced(make, "REDUCE_MAX", [1, 2], (1, 8), 0),
+    "REDUCE_MIN": lambda make: _reduced(make, "REDUCE_MIN", [2], (1, 6, 1, 8), 1),
+    "ARG_MAX": lambda make: _index(make, "ARG_MAX", 3, (1, 6, 5)),
+    "ARG_MIN": lambda make: _index(make, "ARG_MIN", 1, (1, 5, 8)),
+    "L2_NORMALIZATION": lambda make: [
+        make.plain("L2_NORMALIZATION", (_map(make, 4, 3, 16),), (1, 4, 3, 16), grid=_UNIT)
+    ],
+    "TRANSPOSE_CONV": lambda make: _transposed_conv(make, 3, 2, "same", 10),
+    "TRANSPOSE_CONV valid": lambda make: _transposed_conv(make, 4, 3, "valid", 16),
+    "TRANSPOSE_CONV of a wide stride": lambda make: _transposed_conv(make, 2, 3, "same", 15),
+    "BATCH_MATMUL": lambda make: _multiplied(make, (3, 5, 6), (3, 6, 4), (3, 5, 4), 0, 0),
+    "BATCH_MATMUL turned": lambda make: _multiplied(make, (5, 6), (4, 6), (5, 4), 0, 1),
+    "SVDF": svdf,
+    "LSTM": lstm,
+    "LSTM, clipped": lambda make: lstm(make, clip=0.9, power=-13),
+    "batch of pictures": _pictures,
     "silent channel": _silent_channel,
 }
 

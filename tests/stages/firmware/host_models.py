@@ -29,7 +29,7 @@ FLAGS = (
 )
 _FUNCTIONS = ("model_input", "model_output", "model_invoke")
 _RENAMED = (*_FUNCTIONS, "model_reset", "TENSOR_PLACES", "MODEL_INPUT_SIZES", "MODEL_OUTPUT_SIZES")
-_MOST_OPS = 64
+_MOST_OPS = 1024
 _ONE_ARENA = Placement(region="dtcm", macro="PLACE_FAST")
 
 _MAIN = """

@@ -81,5 +81,5 @@ def test_features_of_another_network_are_refused(flashed, tmp_path: Path) -> Non
     np.save(tmp_path / "test_y.npy", np.zeros(2, np.int64))
     with pytest.raises(StageError, match=r"test split has \(2, 3, 3, 1\), needed \(N, \*\(6, 6, 1\)\)"):
         choose_inputs(tmp_path, flashed.graph, 1)
-    with pytest.raises(StageError, match="the test split cannot be read .*; run prepare again"):
+    with pytest.raises(StageError, match="test_x.npy: not readable as an array .*; run the prepare step again"):
         choose_inputs(tmp_path / "nowhere", flashed.graph, 1)

@@ -11,10 +11,9 @@ from stages.graph.from_torch.conversion import graph_from_torch
 from stages.graph.memory.resources import resources
 from stages.nets.channels import find_channels
 from stages.nets.config import NetworkConfig
-from stages.nets.narrowing import narrowed
+from stages.nets.narrowing import kept_channels, narrowed
 from stages.nets.registry import build
 from stages.prune.masks import explicit_forward, folded_forward, top_masks
-from stages.prune.shrink import kept_channels
 from tests.stages.graph.arithmetic.float_evaluation import evaluated
 from tests.stages.nets.small_backbones import SMALL, images, shaken
 

@@ -17,6 +17,7 @@ import pytest
 import torch
 
 from data import CLIP_SAMPLES, Corpus, builtin_images
+from data.examples.stored import stored_split
 from data.sounds.corpus import NO_CLIP, Mixing, SplitAudio
 from data.sounds.noise import background_noises
 from pipeline.errors import StageError
@@ -91,11 +92,11 @@ def test_number_of_processes_changes_no_byte(tmp_path: Path) -> None:
 def test_pictures_are_standardised_per_colour(tmp_path: Path) -> None:
     images = builtin_images(classes=2, image_px=16, per_class=80, seed=3)
     record = write_features(images, SETTINGS, tmp_path / "features", quiet)
-    x = np.load(tmp_path / "features" / "train_x.npy", mmap_mode="r")
+    x = stored_split(tmp_path / "features", "train")[:]
     assert x.shape == (160, 16, 16, 3) and x.dtype == np.float32
     assert x.mean(axis=(0, 1, 2), dtype=np.float64) == pytest.approx(np.zeros(3), abs=1e-4)
     assert x.std(axis=(0, 1, 2), dtype=np.float64) == pytest.approx(np.ones(3), abs=1e-4)
-    back = np.load(tmp_path / "features" / "test_x.npy")[7] * record.feature_std + np.array(record.feature_mean)
+    back = stored_split(tmp_path / "features", "test")[[7]][0] * record.feature_std + np.array(record.feature_mean)
     assert np.array_equal(np.rint(back).astype(np.uint8), images.rows("test", 7, 8)[0])
     assert record.sample_rate_hz is None and record.classes == ("disc", "square")
     digests = [hashlib.sha256(images.rows("train", start, start + 64)).digest() for start in (0, 64, 128)]

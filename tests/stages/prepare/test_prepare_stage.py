@@ -13,6 +13,7 @@ from PIL import Image
 from pydantic import ValidationError
 
 from data import CorpusSize, keyword_corpus
+from data.examples.stored import stored_split
 from data.sounds.mfcc import Mfcc, MfccSettings
 from pipeline.errors import StageError
 from stages.prepare.config import DataConfig, PrepareConfig
@@ -131,7 +132,7 @@ def test_your_own_folder_needs_one_line(tmp_path: Path) -> None:
     record = json.loads(result.dataset.read_text())
     assert record["source"] == "folder mine, 60 files, split by the hash of the file names"
     assert record["classes"] == ["cat", "dog"] and record["features"] == {"image_px": 12}
-    assert np.load(result.features / "train_x.npy").shape[1:] == (12, 12, 3)
+    assert stored_split(result.features, "train").shape[1:] == (12, 12, 3)
     with pytest.raises(ValidationError, match="source folder needs root"):
         DataConfig(source="folder")
 
@@ -235,7 +236,7 @@ def test_visual_wake_words_runs_end_to_end_on_a_synthetic_coco(tmp_path: Path, i
         i % 4 == 0 for i in (*range(1, 200), *range(500, 540))
     )
     for split in ("train", "validation", "test"):
-        x = np.load(result.features / f"{split}_x.npy", mmap_mode="r")
+        x = stored_split(result.features, split)
         assert x.shape == (sum(record["counts"][split].values()), image_px, image_px, 3)
 
 
@@ -248,6 +249,6 @@ def test_imagenet_runs_end_to_end_on_a_synthetic_folder(tmp_path: Path) -> None:
     result = prepared(tmp_path / "out", DataConfig(source="imagenet", root=tmp_path / "net", image_px=32))
     record = json.loads(result.dataset.read_text())
     assert record["counts"]["test"] == {"n01": 5, "n02": 5}
-    x, y = np.load(result.features / "test_x.npy"), np.load(result.features / "test_y.npy")
+    x, y = stored_split(result.features, "test")[:], np.load(result.features / "test_y.npy")
     red = x[:, 16, 16, 0] * record["feature_std"][0] + record["feature_mean"][0]
     assert np.abs(red - 100 * y).max() < 3

@@ -10,6 +10,7 @@ from pipeline.stage import Checkpoint
 from stages.nets.config import BudgetConfig, NetworkConfig
 from stages.prune.config import PruneConfig
 from stages.prune.stage import run
+from stages.training.config import PLAIN
 
 NETWORK = NetworkConfig(width=16, blocks=2, input_shape=(12, 6, 1), classes=3)
 BUDGET = BudgetConfig(peak_bytes="950B", size_bytes="1000B", macs="60K")
@@ -65,6 +66,7 @@ def prune(
     network=NETWORK,
     budget=BUDGET,
     features=None,
+    training=PLAIN,
     **settings,
 ):
     out_dir.mkdir(parents=True, exist_ok=True)
@@ -74,6 +76,7 @@ def prune(
         config=PruneConfig(**(QUICK | settings)),
         network=network,
         budget=budget,
+        training=training,
         out_dir=out_dir,
         progress=progress or Silent(),
         checkpoint=checkpoint or Checkpoint(out_dir.parent / f"{out_dir.name}_checkpoint"),

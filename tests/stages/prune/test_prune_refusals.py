@@ -22,6 +22,7 @@ from tests.stages.prune.prune_runs import (
     BUDGET,
     NETWORK,
     QUICK,
+    Silent,
     metrics_of,
     prune,
 )
@@ -78,17 +79,22 @@ def test_numbers_have_to_be_finite():
             PruneConfig(**{key: math.inf})
 
 
-def test_budgets_not_met_in_time_name_the_figures_and_the_way_out(data, tmp_path):
-    with pytest.raises(
-        StageError,
-        match=r"after 1 epochs .* size_bytes is \d+, needed 1000.* raise prune.epochs \(now 1\) or prune.rate",
-    ):
-        prune(data, tmp_path / "out", epochs=1, rate=0.01)
+def test_budgets_that_the_epochs_have_no_room_for_are_refused_before_the_first(data, tmp_path):
+    class Reached(Silent):
+        def start(self, total, unit):
+            raise AssertionError("the first epoch must not begin")
+
+    sentence = (
+        r"prune: 8 training steps have room for 4 updates of the widths \(one in 2 from step 2 on, rate 0.01\), the "
+        r"budgets need more than 8; raise prune.epochs \(now 1\), or leave prune.rate"
+    )
+    with pytest.raises(ConfigError, match=sentence):
+        prune(data, tmp_path / "out", epochs=1, rate=0.01, progress=Reached())
 
 
-def test_without_a_single_update_the_start_is_blamed(data, tmp_path):
-    with pytest.raises(StageError, match=r"and 0 updates: .*; lower prune.start_step \(now 99\) or prune.update_every"):
-        prune(data, tmp_path / "out", epochs=1, start_step=99)
+def test_a_start_behind_the_end_is_refused_with_the_epochs_that_it_takes(data, tmp_path):
+    with pytest.raises(ConfigError, match=r"room for 0 updates .* from step 99 on.* \(now 2\) to at least 15"):
+        prune(data, tmp_path / "out", epochs=2, start_step=99)
 
 
 CONCATENATING = """
@@ -162,7 +168,7 @@ def test_a_network_without_a_layer_to_prune_is_trained_or_refused(data, tmp_path
 def test_a_broken_layer_is_named_with_its_path_and_the_step(layer):
     draw = torch.Generator().manual_seed(0)
     split = Split(torch.randn(10, 1, 12, 6, generator=draw), torch.randint(0, 3, (10,), generator=draw))
-    task = Task(Examples(split, split, split), NETWORK, BUDGET, PruneConfig(**QUICK))
+    task = Task(Examples(split, split, split), NETWORK, BUDGET, PruneConfig(**QUICK, missed_budgets="report"))
     run_ = started(task)
     for _ in range(3):
         train_step(task.recipe, run_, split.x, split.y)

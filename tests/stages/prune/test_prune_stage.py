@@ -122,7 +122,7 @@ def test_some_checkpoints_lie_before_the_shrink_and_some_after(data, tmp_path):
         checkpoint = Checkpoint(tmp_path / f"checkpoint{epochs}")
         with pytest.raises(KeyboardInterrupt):
             prune(data, tmp_path / f"out{epochs}", progress=Silent(die_after=epochs), checkpoint=checkpoint)
-        shrunk.append(torch.load(checkpoint.saved(), weights_only=True)["own"]["pruning"] is None)
+        shrunk.append(torch.load(checkpoint.saved(), weights_only=True)["own"]["pruner"]["pruning"] is None)
     assert shrunk[0] is False and shrunk[-1] is True and shrunk == sorted(shrunk)
 
 
@@ -157,7 +157,7 @@ def test_an_unreadable_checkpoint_is_dropped_and_training_starts_anew(undisturbe
         "truncated": content[: len(content) // 2],
         "foreign": {"format": CHECKPOINT_FORMAT},
         "other format": state | {"format": 0},
-        "other widths": state | {"own": state["own"] | {"widths": (1,)}},
+        "other widths": state | {"own": state["own"] | {"pruner": state["own"]["pruner"] | {"net_widths": (1,)}}},
     }
     if damage == "flipped bit":  # among the weights, where torch does not look
         middle = len(content) // 2
@@ -232,7 +232,7 @@ def test_declaring_the_step_imports_nothing_heavy():
     code = "import sys, stages.prune.stage; print([m for m in ('torch', 'numpy', 'pandas') if m in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
-    assert run.sections.keys() == {"prune", "network", "budget"}
+    assert run.sections.keys() == {"prune", "network", "budget", "training"}
     assert list(run.artifacts) == ["features", "dataset"]
 
 

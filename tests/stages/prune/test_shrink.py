@@ -10,10 +10,9 @@ from torch import nn
 from pipeline.errors import StageError
 from stages.nets.channels import find_channels
 from stages.nets.config import NetworkConfig
-from stages.nets.narrowing import cut_tensors, narrowed
+from stages.nets.narrowing import carry_over_optimiser, cut_tensors, kept_channels, narrowed
 from stages.nets.registry import build
 from stages.prune.masks import explicit_forward, folded_forward, saliences, top_masks
-from stages.prune.shrink import carry_over_optimiser, kept_channels
 
 SHAPE = (11, 6, 2)
 

@@ -12,7 +12,10 @@ from typing import Any
 import numpy as np
 
 from stages.nets.config import BudgetConfig
+from stages.report.figures import board_figures, network_figures
 from stages.report.stage import Report, run
+from stages.report.tables import summary_rows
+from stages.report.terminal import table_text
 
 BUDGET = BudgetConfig(peak_bytes="51.7KB", size_bytes="63.6KB", macs="8.351M")
 BOARD, TWIN = "nucleo_h743zi2", "nucleo_f767zi"
@@ -32,6 +35,9 @@ class Network:
     spike_w: float = 0.0  # one sample of the last window
     is_brought: bool = False  # somebody's file: nothing was trained, there are no test examples
     data_source: str = "builtin"
+
+
+PLAIN = Network()
 
 
 def put(path: Path, value: object) -> Path:
@@ -178,16 +184,16 @@ def put_power(path: Path, network: Network, source: str) -> Path:
     return path
 
 
-def make_report(
+def inputs(
     folder: Path,
-    network: Network = Network(),
+    network: Network = PLAIN,
     *,
     library: str = LIBRARY,
     plan: dict[str, int] | None = None,
     flash_used: int = 80_000,
     budget: BudgetConfig = BUDGET,
-) -> Report:
-    """The report of one twin and one board."""
+) -> dict[str, Any]:
+    """What the step is called with, of one twin and one board."""
     folder.mkdir(exist_ok=True)
     (folder / "out").mkdir()
     names, boards = network.layers, (BOARD, TWIN)
@@ -239,8 +245,9 @@ def make_report(
     def per_board(name: str, write: Any) -> dict[str, Path]:
         return {board: write(folder / f"{board}.{name}", board) for board in boards}
 
-    report: Report = run.function(
+    return dict(
         chart_library=folder / "vega.js",
+        model=put(folder / "model.tflite", "network"),
         **trained,
         plan=put(folder / "plan.json", planned),
         memory=put(folder / "memory.json", memory(names, network.peak_bytes)),
@@ -257,4 +264,19 @@ def make_report(
         experiment=network.experiment,
         out_dir=folder / "out",
     )
+
+
+def make_report(folder: Path, network: Network = PLAIN, **more: Any) -> Report:
+    """The whole step: some seconds."""
+    report: Report = run.function(**inputs(folder, network, **more))
     return report
+
+
+def make_tables(folder: Path, **more: Any) -> tuple[list[dict[str, Any]], str]:
+    """Only summary.csv's rows and table.txt, without any chart."""
+    given = inputs(folder, **more)
+    trained = [given[name] for name in ("dataset", "accuracy", "plan", "prune_metrics", "budget")]
+    network = network_figures(given["experiment"], *trained)
+    per_board = ("footprint", "samples", "device", "device_accuracy")
+    boards = [board_figures(name, *(given[kind][name] for kind in per_board)) for name in (TWIN, BOARD)]
+    return list(summary_rows(network, boards)), table_text(network, boards)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import io
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from pipeline.errors import StageError
 from stages.nets.config import BudgetConfig
+from stages.report.completion import completed
 from stages.report.figures import (
     BoardFigures,
     Bound,
@@ -24,20 +26,21 @@ from stages.report.figures import (
 )
 from stages.report.stage import Report
 from stages.report.terminal import table_text
-from tests.stages.report.report_inputs import BOARD, TWIN, make_report, put
+from tests.stages.report.report_inputs import BOARD, TWIN, make_report, make_tables, put
 
 SUMMARY_COLUMNS = (
     "experiment,board,source,data_source,n,accuracy_int8,size_bytes,peak_bytes,arena_bytes,macs,flash_bytes,ram_bytes,"
     "clock_hz,instructions,cycles_modelled,cycles_zero_wait,latency_ms_modelled,latency_ms,latency_ms_2sigma,"
-    "energy_mj_modelled,energy_mj,energy_mj_2sigma,fits"
+    "energy_mj_modelled,energy_mj,energy_mj_2sigma,fits,accuracy_float,accuracy_n,budget_peak_bytes,budget_size_bytes,"
+    "budget_macs,stack_high_water_bytes,stack_bytes,energy_mj_modelled_uncertainty,model_sha256"
 )
 PLAN = {"size_bytes": 60000, "peak_bytes": 50000, "macs": 8_000_000}
 
 PINNED = {
-    "table.txt": "e1c7ed8948b5",
-    "summary.csv": "400a0ce538e5",
-    "latency.csv": "62c045bd29c6",
-    "energy.csv": "632edffebadd",
+    "table.txt": "a945ce8c4a12",
+    "summary.csv": "ab08e876a835",
+    "latency.csv": "39540965e2ca",
+    "energy.csv": "f2db97857708",
 }
 
 
@@ -76,16 +79,45 @@ def test_measured_and_simulated_energy_never_share_a_column(report: Report) -> N
         "12.5",
         "2",
     )
-    rows = rows_of(report.energy)
-    for board, own, other in ((BOARD, "", "_simulated"), (TWIN, "_simulated", "")):
-        row = rows[board]
-        assert float(row[f"energy_mj{own}"]) == {BOARD: 12.5, TWIN: 18.5}[board]
-        assert (row[f"idle_mw{own}"], row[f"uncertainty_range_mj{own}"]) == ("450", "0.25")
-        for column in ("energy_mj", "idle_mw", "idle_mw_2sigma", "uncertainty_mj", "uncertainty_noise_mj"):
-            assert row[f"{column}{other}"] == ""
+    measured, twin = (rows_of(report.energy)[board] for board in (BOARD, TWIN))
+    assert (measured["energy_mj"], measured["energy_mj_simulated"]) == ("12.5", "")
+    assert (measured["idle_mw"], measured["uncertainty_range_mj"]) == ("450", "0.25")
+    assert (twin["energy_mj"], twin["energy_mj_simulated"]) == ("", "18.5")
+    assert f"{BOARD}: energy measured, 12.5 ± 0.25 mJ" in report.table.read_text()
+
+
+def test_a_modelled_energy_has_the_uncertainty_of_the_model_and_no_instrument(report: Report) -> None:
+    measured, twin = (rows_of(report.energy)[board] for board in (BOARD, TWIN))
+    assert (twin["energy_mj_modelled"], twin["energy_mj_modelled_uncertainty"]) == ("18", "4.5")
+    columns = [name for name in twin if name == "instrument" or name.startswith(("uncertainty_", "idle_", "sample_"))]
+    assert len(columns) > 5 and all(measured[name] for name in columns if name != "idle_mw_2sigma")
+    assert [twin[name] for name in columns] == [""] * len(columns)
+    assert rows_of(report.summary)[TWIN]["energy_mj_modelled_uncertainty"] == "4.5"
     text = report.table.read_text()
-    assert f"{TWIN}: energy simulated (no board was measured), 18.5 ± 0.25 mJ an inference, n 3, idle 450.0 mW" in text
-    assert f"{BOARD}: energy measured, 12.5 ± 0.25 mJ" in text
+    assert "time and energy are modelled (±25 %); no board" in text and f"{TWIN}: energy" not in text
+
+
+def test_the_row_tells_what_it_stands_on(report: Report) -> None:
+    row = rows_of(report.summary)[TWIN]
+    assert (row["accuracy_float"], row["accuracy_n"]) == ("0.95", "640")
+    assert (row["budget_peak_bytes"], row["budget_size_bytes"], row["budget_macs"]) == ("51700", "63600", "8351000")
+    assert row["model_sha256"] == hashlib.sha256(b'"network"').hexdigest()
+
+
+def test_the_folder_of_a_run_says_which_run_it_is(report: Report) -> None:
+    run = {"id": "20261117-201530-ab12", "start": "2026-11-17T20:15:30.000+00:00", "seed": {"prune": 3, "data": 1}}
+    run |= {"git": {"commit": "c" * 40, "dirty": True}, "config_digest": "d" * 64, "steps": [{"files": {"secret": ""}}]}
+    run |= {"versions": {"torch": "2.13.0", "gcc": "12.2", "espeak-ng": None}, "command": "pipeline run </script>"}
+    made = completed({"summary": report.summary, "page": report.page}, run)
+    rows = list(csv.DictReader(io.StringIO(made["summary"].decode())))
+    before = list(csv.DictReader(report.summary.read_text().splitlines()))
+    for row, old in zip(rows, before, strict=True):
+        assert {key: row[key] for key in old} == old, "what the step wrote stays"
+        assert list(row)[len(old) :] == ["run_id", "date", "seed", "commit", "dirty", "config_digest", "tool_versions"]
+        assert (row["run_id"], row["seed"], row["commit"]) == (run["id"], "3", "c" * 40)
+        assert (row["dirty"], row["tool_versions"]) == ("true", "gcc=12.2; torch=2.13.0")
+    page = made["page"].decode()
+    assert run["id"] in page and "pipeline run </script>" not in page and "secret" not in page
 
 
 def test_two_sigma_is_that_of_the_definition() -> None:
@@ -121,25 +153,25 @@ def test_layers_of_all_boards_are_kept_with_their_values(report: Report) -> None
 
 @pytest.mark.parametrize(("key", "allowed"), [("size_bytes", 63_600), ("peak_bytes", 51_700), ("macs", 8_351_000)])
 def test_network_fits_up_to_its_budget_and_not_beyond(key: str, allowed: int, tmp_path: Path) -> None:
-    for excess, fits in ((0, "true"), (1, "false")):
-        folder = tmp_path / fits
+    for excess, fits in ((0, True), (1, False)):
+        folder = tmp_path / str(excess)
         folder.mkdir()
-        row = rows_of(make_report(folder, plan=PLAN | {key: allowed + excess}).summary)[TWIN]
-        assert row["fits"] == fits
+        rows, _ = make_tables(folder, plan=PLAN | {key: allowed + excess})
+        assert [row["fits"] for row in rows] == [fits, fits]
 
 
 def test_a_resource_without_a_budget_is_shown_and_never_exceeded(tmp_path: Path) -> None:
-    report = make_report(tmp_path, plan=PLAN | {"peak_bytes": 10**9}, budget=BudgetConfig(macs="8.351M"))
-    assert rows_of(report.summary)[TWIN]["fits"] == "true"
-    rows = [line.split() for line in report.table.read_text().splitlines()]
+    summary, text = make_tables(tmp_path, plan=PLAN | {"peak_bytes": 10**9}, budget=BudgetConfig(macs="8.351M"))
+    assert [row["fits"] for row in summary] == [True, True]
+    rows = [line.split() for line in text.splitlines()]
     assert ["peak", "memory", "1,000,000,000", "B", "-"] in rows
     assert ["MACs", f"{PLAN['macs']:,}", "8,351,000", "holds"] in rows
 
 
 def test_image_larger_than_the_flash_does_not_fit(tmp_path: Path) -> None:
-    report = make_report(tmp_path, flash_used=2_000_001)
-    assert rows_of(report.summary)[TWIN]["fits"] == "false"
-    assert f"the image does not fit the memory of: {TWIN}, {BOARD}.\n" in report.table.read_text()
+    rows, text = make_tables(tmp_path, flash_used=2_000_001)
+    assert [row["fits"] for row in rows] == [False, False]
+    assert f"Does not fit: The image is too large for {TWIN}, {BOARD}.\n" in text
     assert fits_memory({"regions": {"ram": {"used_bytes": 5, "size_bytes": 5}}})
 
 
@@ -151,17 +183,15 @@ def test_table_shows_the_figures_and_says_what_is_virtual(report: Report) -> Non
         "60,000 B",
         "63,600 B",
         "8,000,000",
-        "5,000,000",
-        "4,320,000",
     ):
         assert part in text
-    for part in ("20.000", "18.000", "11.000 ± 2.000", "source virtual: instructions counted on a QEMU twin"):
+    for part in ("20.000", "18.000", "11.000 ± 2.000", "virtual: instructions are counted on a QEMU twin"):
         assert part in text
     assert "exceeded" not in text
 
 
 def test_table_tells_what_else_a_device_showed(report: Report) -> None:
-    lines = [line.strip() for line in report.table.read_text().splitlines()]
+    lines = report.table.read_text().replace("\n  ", " ").replace("  ", " ")
     assert (
         f"{BOARD} (hardware): accuracy 94.50 % of 200 test inputs, on the host 95.00 %; "
         "198 outputs bit-identical to the host's"
@@ -177,7 +207,7 @@ def test_table_tells_what_else_a_device_showed(report: Report) -> None:
 
 
 def test_table_names_the_excess(tmp_path: Path) -> None:
-    assert "exceeded by 300 B" in make_report(tmp_path, plan=PLAN | {"peak_bytes": 52_000}).table.read_text()
+    assert "exceeded by 300 B" in make_tables(tmp_path, plan=PLAN | {"peak_bytes": 52_000})[1]
 
 
 def test_the_text_of_the_report_is_pinned(report: Report) -> None:
@@ -197,28 +227,27 @@ LONE_BOARD = BoardFigures(
 def test_table_leaves_out_what_is_not_known() -> None:
     lines = table_text(NETWORK, [LONE_BOARD]).splitlines()
     assert lines[0] == "kws on builtin: int8 accuracy 50.00 %"
-    assert lines[6] == "" and lines[8].split() == [
-        "stove",
-        "virtual",
-        "100",
-        "2",
-        "3",
-        "-",
-        "-",
-        "-",
-        "-",
-        "1.500",
-        "1",
-    ]
-    assert lines[-1].startswith("cycles are not modelled: the profiler needs a C compiler")
+    assert lines[7].split() == ["board", "source", "MHz", "flash", "B", "RAM", "B", "ms", "measured", "n"]
+    assert lines[6] == "" and lines[8].split() == ["stove", "virtual", "100", "2", "3", "1.500", "1"]
+    assert lines[-2].startswith("cycles are not modelled: the profiler needs a C compiler")
     assert table_text(replace(NETWORK, unpruned_macs=9), [LONE_BOARD]) == table_text(NETWORK, [LONE_BOARD])
     measured = {**NO_ENERGY, "source": "measured", "energy_mj": 2.0, "uncertainty_mj": 0.1, "n": 4}
     hardware = replace(LONE_BOARD, source="hardware", energy=measured)
     sentence = "stove: energy measured, 2 ± 0.1 mJ an inference, n 4; N6705C"
-    assert table_text(NETWORK, [hardware]).splitlines()[9:] == ["", sentence]
+    fits = "Fits: All 2 budgets hold, and the image fits the memory of stove."
+    assert table_text(NETWORK, [hardware]).splitlines()[9:] == ["", fits, sentence]
     both = table_text(NETWORK, [hardware, replace(LONE_BOARD, cycles_modelled=7, fits_memory=False)])
-    assert "source virtual: " in both and "cycles are not modelled" not in both
-    assert both.endswith("the image does not fit the memory of: stove.\n")
+    assert "virtual: instructions" in both and "cycles are not modelled" not in both
+    assert "Does not fit: The image is too large for stove.\n" in both
+
+
+def test_a_table_fits_a_hundred_columns_and_hostile_names_are_text() -> None:
+    hostile = "\x1b[31mred\x07\u202e" + "long" * 9
+    twin = replace(LONE_BOARD, board="nucleo_h743zi2", instructions=Spread(123_456_789.0, 0.0), latency_ms=None)
+    twin = replace(twin, latency_ms_modelled=1234.5, energy_mj_modelled=4321.5, flash_bytes=1_999_999, ram_bytes=65_536)
+    text = table_text(replace(NETWORK, experiment=hostile, data_source=hostile), [twin])
+    assert max(map(len, text.splitlines())) <= 100
+    assert text.replace("\n", "").isprintable() and "\\x1b[31mred\\x07\\u202e" in text
 
 
 def test_the_peak_is_that_of_the_runtime(tmp_path: Path) -> None:
@@ -238,4 +267,4 @@ def test_the_peak_is_that_of_the_runtime(tmp_path: Path) -> None:
 
 def test_missing_value_names_the_file_and_the_key(tmp_path: Path) -> None:
     with pytest.raises(StageError, match="plan.json: no key 'macs'"):
-        make_report(tmp_path, plan={key: value for key, value in PLAN.items() if key != "macs"})
+        make_tables(tmp_path, plan={key: value for key, value in PLAN.items() if key != "macs"})

@@ -100,7 +100,9 @@ def test_a_network_that_the_firmware_cannot_run_leaves_no_folder(tmp_path: Path)
     y = builder.unary("DEQUANTIZE", x)
     graph = builder.graph(y, builder.unary("QUANTIZE", y, 0.1))
     (tmp_path / "model.tflite").write_bytes(write_tflite(graph, "test"))
-    with pytest.raises(StageError, match=r"firmware: the network has outputs of type float32"):
+    with pytest.raises(
+        StageError, match=r"model.tflite: tensor activation1 is float32, needed a full int8 network, .*pipeline import"
+    ):
         compile_library(tmp_path / "model.tflite", tmp_path / "made", "fast", "overlap")
     assert [path.name for path in tmp_path.iterdir()] == ["model.tflite"]
 

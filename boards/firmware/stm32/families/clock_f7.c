@@ -3,14 +3,14 @@
  */
 #include "clock.h"
 
+#include <stdbool.h>
+
 #include "wait.h"
 #include "wiring.h"
 
 #ifdef STM32_F7
 
 #define HSI_HZ 16000000u /* 5.2.2, HSI clock */
-#define HSE_MS 100u      /* a crystal takes some milliseconds (data sheet, HSE oscillator) */
-#define READY_MS 10u     /* PLL lock 0.3 ms, over-drive 0.1 ms (data sheet) */
 
 #define PLL_INPUT_HZ (HSE_HZ / PLLM)
 #define VCO_HZ 432000000u /* the highest allowed (5.3.2, PLLN) */
@@ -28,17 +28,16 @@ _Static_assert(PLL_INPUT_HZ *PLLN / PLLP == BOARD_CLOCK_HZ, "the PLL does not gi
 
 struct clock clock_now = {.core_hz = HSI_HZ, .console_hz = HSI_HZ, .timer_hz = HSI_HZ};
 
-void clock_port_on(char letter)
+void clock_ports_on(void)
 {
-    RCC_AHB1ENR |= RCC_AHB1ENR_GPIO(letter);
+    RCC_AHB1ENR |= RCC_AHB1ENR_GPIO(CONSOLE_TX_PORT) | RCC_AHB1ENR_GPIO(CONSOLE_RX_PORT) |
+                   RCC_AHB1ENR_GPIO(TIMESTAMP_PORT) | RCC_AHB1ENR_GPIO(LIGHT_PORT);
     (void)RCC_AHB1ENR; /* a peripheral's clock runs two bus cycles after its bit (5.2.12, peripheral clock enable) */
 }
 
-static void peripherals_on(void)
+void clock_peripherals_on(void)
 {
-    clock_port_on(CONSOLE_TX_PORT);
-    clock_port_on(CONSOLE_RX_PORT);
-    clock_port_on(TIMESTAMP_PORT);
+    clock_ports_on();
     RCC_APB1ENR |= RCC_APB1ENR_TIM2EN;
     if (CONSOLE_USART_BASE == USART1_BASE) {
         RCC_APB2ENR |= RCC_APB2ENR_USART1EN;
@@ -49,58 +48,60 @@ static void peripherals_on(void)
     (void)RCC_APB2ENR;
 }
 
+static bool comes_ready(volatile uint32_t *reg, uint32_t request, uint32_t flags)
+{
+    *reg |= request;
+    return wait_set(reg, flags);
+}
+
 /* NULL, or what did not come about; the core then still runs from HSI. */
 static const char *speed_up(void)
 {
     PWR_CR1 |= PWR_CR1_VOS_SCALE_1; /* 4.4.1, VOS: scale 1 above 180 MHz */
 
     RCC_CR |= HSE_IS_BYPASSED ? RCC_CR_HSEBYP : 0u; /* 5.2.1, HSE clock */
-    RCC_CR |= RCC_CR_HSEON;
-    if (!wait_until(&RCC_CR, RCC_CR_HSERDY, RCC_CR_HSERDY, HSE_MS)) {
-        RCC_CR &= ~RCC_CR_HSEON;
-        return "HSE did not start: is the ST-LINK powered";
+    if (!comes_ready(&RCC_CR, RCC_CR_HSEON, RCC_CR_HSERDY)) {
+        return "HSE";
     }
     RCC_PLLCFGR = PLLM | (PLLN << 6) | ((PLLP / 2u - 1u) << 16) | RCC_PLLCFGR_PLLSRC_HSE | (PLLQ << 24) | (PLLR << 28);
     RCC_CR |= RCC_CR_PLLON;
 
     PWR_CR1 |= PWR_CR1_ODEN;
-    if (!wait_until(&PWR_CSR1, PWR_CSR1_ODRDY, PWR_CSR1_ODRDY, READY_MS)) {
-        return "over-drive is not ready: is the supply above 2.7 V";
+    if (!wait_set(&PWR_CSR1, PWR_CSR1_ODRDY)) {
+        return "VOS";
     }
     PWR_CR1 |= PWR_CR1_ODSWEN;
-    if (!wait_until(&PWR_CSR1, PWR_CSR1_ODSWRDY, PWR_CSR1_ODSWRDY, READY_MS)) {
-        return "over-drive did not switch: is the supply above 2.7 V";
+    if (!wait_set(&PWR_CSR1, PWR_CSR1_ODSWRDY)) {
+        return "VOS";
     }
 
     FLASH_ACR = FLASH_LATENCY | FLASH_ACR_PRFTEN | FLASH_ACR_ARTEN; /* 3.3.2, increasing the CPU frequency */
-    if (!wait_until(&FLASH_ACR, FLASH_ACR_LATENCY_MASK, FLASH_LATENCY, READY_MS)) {
-        return "flash refuses its wait states";
+    if (!wait_set(&FLASH_ACR, FLASH_LATENCY)) {
+        return "ACR";
     }
-    if (!wait_until(&RCC_CR, RCC_CR_PLLRDY, RCC_CR_PLLRDY, READY_MS)) {
-        return "PLL does not lock: is HSE at its frequency";
+    if (!wait_set(&RCC_CR, RCC_CR_PLLRDY)) {
+        return "PLL";
     }
     RCC_CFGR = RCC_CFGR_PPRE1_DIV4 | RCC_CFGR_PPRE2_DIV2; /* prescalers first, so that no bus ever runs too fast */
-    RCC_CFGR |= RCC_CFGR_SW_PLL;
-    if (!wait_until(&RCC_CFGR, RCC_CFGR_SWS_MASK, RCC_CFGR_SWS_PLL, READY_MS)) {
+    if (!comes_ready(&RCC_CFGR, RCC_CFGR_SW_PLL, RCC_CFGR_SWS_PLL)) {
         RCC_CFGR = 0;
-        return "core does not switch to the PLL";
+        return "PLL";
     }
     return NULL;
 }
 
-void clock_start(bool full_speed)
+void clock_full_speed(void)
 {
     RCC_APB1ENR |= RCC_APB1ENR_PWREN;
     (void)RCC_APB1ENR;
-    clock_now.trouble = full_speed ? speed_up() : NULL;
-    if (full_speed && clock_now.trouble == NULL) {
+    clock_now.trouble = speed_up();
+    if (clock_now.trouble == NULL) {
         clock_now.core_hz = BOARD_CLOCK_HZ;
         /* RCC_DCKCFGR2 keeps its reset value: each USART runs from its APB (5.3.26). */
         clock_now.console_hz =
             BOARD_CLOCK_HZ / (CONSOLE_USART_BASE == USART1_BASE ? APB2_DIVIDER : APB1_DIVIDER);
         clock_now.timer_hz = BOARD_CLOCK_HZ / APB1_DIVIDER * TIMER_MULTIPLIER;
     }
-    peripherals_on();
 }
 
 #endif

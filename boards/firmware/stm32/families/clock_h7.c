@@ -3,14 +3,14 @@
  */
 #include "clock.h"
 
+#include <stdbool.h>
+
 #include "wait.h"
 #include "wiring.h"
 
 #ifdef STM32_H7
 
 #define HSI_HZ 64000000u /* 8.5.2, HSI */
-#define HSE_MS 100u
-#define READY_MS 10u /* PLL lock below 1 ms, regulator below 1 ms (data sheet) */
 
 #define DIVN1 480u /* VCO 960 MHz, the highest allowed (8.7, RCC_PLL1DIVR; data sheet, revision V) */
 #define DIVP1 2u   /* 8.7, RCC_PLL1DIVR */
@@ -25,9 +25,10 @@ _Static_assert(HSE_HZ / DIVM1 * DIVN1 / DIVP1 == BOARD_CLOCK_HZ, "the PLL does n
 
 struct clock clock_now = {.core_hz = HSI_HZ, .console_hz = HSI_HZ, .timer_hz = HSI_HZ};
 
-void clock_port_on(char letter)
+void clock_ports_on(void)
 {
-    RCC_AHB4ENR |= RCC_AHB4ENR_GPIO(letter);
+    RCC_AHB4ENR |= RCC_AHB4ENR_GPIO(CONSOLE_TX_PORT) | RCC_AHB4ENR_GPIO(CONSOLE_RX_PORT) |
+                   RCC_AHB4ENR_GPIO(TIMESTAMP_PORT) | RCC_AHB4ENR_GPIO(LIGHT_PORT);
     (void)RCC_AHB4ENR; /* the clock runs two bus cycles after its bit (8.5.10, clock enabling delays) */
 }
 
@@ -35,94 +36,74 @@ void clock_port_on(char letter)
  * sheet, general operating conditions; erratum ES0392, AXI SRAM). */
 static bool revision_allows_full_speed(void)
 {
-    return DBGMCU_IDCODE >> 16 >= DBGMCU_REV_ID_X;
+    return DBGMCU_IDCODE >= DBGMCU_REV_ID_X << 16;
 }
 
-static bool is_ready(volatile const uint32_t *reg, uint32_t flag)
+static bool comes_ready(volatile uint32_t *reg, uint32_t request, uint32_t flags)
 {
-    return wait_until(reg, flag, flag, READY_MS);
-}
-
-static const char *supply_start(void)
-{
-    PWR_CR3 =
-        (PWR_CR3 & ~PWR_CR3_SUPPLY_MASK) | PWR_CR3_LDOEN; /* can be written once after power-on (RM0433, PWR_CR3) */
-    if (!is_ready(&PWR_CSR1, PWR_CSR1_ACTVOSRDY)) {
-        return "core supply is not ready: the LDO is configured otherwise";
-    }
-    PWR_D3CR |= PWR_D3CR_VOS_SCALE_1;
-    if (!is_ready(&PWR_D3CR, PWR_D3CR_VOSRDY)) {
-        return "voltage scale 1 is not reached";
-    }
-    RCC_APB4ENR |= RCC_APB4ENR_SYSCFGEN;
-    (void)RCC_APB4ENR;
-    SYSCFG_PWRCR |= SYSCFG_PWRCR_ODEN;
-    (void)SYSCFG_PWRCR; /* until this is read back VOSRDY may still be that of the scale before */
-    if (!is_ready(&PWR_D3CR, PWR_D3CR_VOSRDY)) {
-        return "voltage scale 0 is not reached";
-    }
-    return NULL;
-}
-
-static const char *pll_start(void)
-{
-    RCC_CR |= HSE_IS_BYPASSED ? RCC_CR_HSEBYP : 0u; /* 8.5.1, HSE */
-    RCC_CR |= RCC_CR_HSEON;
-    if (!wait_until(&RCC_CR, RCC_CR_HSERDY, RCC_CR_HSERDY, HSE_MS)) {
-        RCC_CR &= ~RCC_CR_HSEON;
-        return "HSE did not start: is the ST-LINK powered";
-    }
-    RCC_PLLCKSELR = RCC_PLLCKSELR_PLLSRC_HSE | (DIVM1 << 4);
-    /* After reset all outputs are on (8.7, RCC_PLLCFGR: 0x01FF0000); Q and R would only take power. */
-    RCC_PLLCFGR = (RCC_PLLCFGR & ~(RCC_PLLCFGR_PLL1_MASK | RCC_PLLCFGR_DIVQ1EN | RCC_PLLCFGR_DIVR1EN)) |
-                  RCC_PLLCFGR_PLL1RGE_2_TO_4_MHZ | RCC_PLLCFGR_DIVP1EN;
-    RCC_PLL1DIVR = (DIVN1 - 1u) | ((DIVP1 - 1u) << 9) | ((DIVQ1 - 1u) << 16) | ((DIVR1 - 1u) << 24);
-    RCC_CR |= RCC_CR_PLL1ON;
-    return is_ready(&RCC_CR, RCC_CR_PLL1RDY) ? NULL : "PLL does not lock: is HSE at its frequency";
+    *reg |= request;
+    return wait_set(reg, flags);
 }
 
 /* NULL, or what did not come about; the core then still runs from HSI. */
 static const char *speed_up(void)
 {
     if (!revision_allows_full_speed()) {
-        return "silicon revision allows 400 MHz at most: needs revision V";
+        return "REV";
     }
-    const char *trouble = supply_start();
-    trouble = trouble == NULL ? pll_start() : trouble;
-    if (trouble != NULL) {
-        return trouble;
+    PWR_CR3 =
+        (PWR_CR3 & ~PWR_CR3_SUPPLY_MASK) | PWR_CR3_LDOEN; /* can be written once after power-on (RM0433, PWR_CR3) */
+    if (!wait_set(&PWR_CSR1, PWR_CSR1_ACTVOSRDY) ||
+        !comes_ready(&PWR_D3CR, PWR_D3CR_VOS_SCALE_1, PWR_D3CR_VOSRDY)) {
+        return "VOS";
+    }
+    RCC_APB4ENR |= RCC_APB4ENR_SYSCFGEN;
+    (void)RCC_APB4ENR;
+    SYSCFG_PWRCR |= SYSCFG_PWRCR_ODEN;
+    (void)SYSCFG_PWRCR; /* until this is read back VOSRDY may still be that of the scale before */
+    if (!wait_set(&PWR_D3CR, PWR_D3CR_VOSRDY)) {
+        return "VOS";
+    }
+    RCC_CR |= HSE_IS_BYPASSED ? RCC_CR_HSEBYP : 0u; /* 8.5.1, HSE */
+    if (!comes_ready(&RCC_CR, RCC_CR_HSEON, RCC_CR_HSERDY)) {
+        return "HSE";
+    }
+    RCC_PLLCKSELR = RCC_PLLCKSELR_PLLSRC_HSE | (DIVM1 << 4);
+    /* After reset all outputs are on (8.7, RCC_PLLCFGR: 0x01FF0000); Q and R would only take power. */
+    RCC_PLLCFGR = RCC_PLLCFGR_PLL1RGE_2_TO_4_MHZ | RCC_PLLCFGR_DIVP1EN;
+    RCC_PLL1DIVR = (DIVN1 - 1u) | ((DIVP1 - 1u) << 9) | ((DIVQ1 - 1u) << 16) | ((DIVR1 - 1u) << 24);
+    if (!comes_ready(&RCC_CR, RCC_CR_PLL1ON, RCC_CR_PLL1RDY)) {
+        return "PLL";
     }
     FLASH_ACR = FLASH_LATENCY | FLASH_ACR_WRHIGHFREQ_2;
-    if (!wait_until(&FLASH_ACR, FLASH_ACR_LATENCY_MASK, FLASH_LATENCY, READY_MS)) {
-        return "flash refuses its wait states";
+    if (!wait_set(&FLASH_ACR, FLASH_LATENCY)) {
+        return "ACR";
     }
     /* Prescalers before the switch, so that no bus ever runs too fast. */
     RCC_D1CFGR = RCC_D1CFGR_HPRE_DIV2 | RCC_D1CFGR_D1PPRE_DIV2;
     RCC_D2CFGR = RCC_D2CFGR_D2PPRE1_DIV2 | RCC_D2CFGR_D2PPRE2_DIV2;
     RCC_D3CFGR = RCC_D3CFGR_D3PPRE_DIV2;
-    RCC_CFGR = (RCC_CFGR & ~RCC_CFGR_SW_MASK) | RCC_CFGR_SW_PLL1;
-    if (!wait_until(&RCC_CFGR, RCC_CFGR_SWS_MASK, RCC_CFGR_SWS_PLL1, READY_MS)) {
-        RCC_CFGR &= ~RCC_CFGR_SW_MASK;
-        RCC_D1CFGR = 0;
-        RCC_D2CFGR = 0;
-        return "core does not switch to the PLL";
+    if (!comes_ready(&RCC_CFGR, RCC_CFGR_SW_PLL1, RCC_CFGR_SWS_PLL1)) {
+        return "PLL";
     }
     return NULL;
 }
 
-void clock_start(bool full_speed)
+void clock_full_speed(void)
 {
-    clock_now.trouble = full_speed ? speed_up() : NULL;
-    if (full_speed && clock_now.trouble == NULL) {
+    clock_now.trouble = speed_up();
+    if (clock_now.trouble == NULL) {
         clock_now.core_hz = BOARD_CLOCK_HZ;
         /* RCC_D2CCIP2R keeps its reset value: PCLK1 drives USART3 (8.5.8, kernel clocks). */
         clock_now.console_hz = BOARD_CLOCK_HZ / HCLK_DIVIDER / APB1_DIVIDER;
         /* With D2PPRE1 of 1 or 2 and TIMPRE = 0 the timers run from HCLK (8.7, RCC_CFGR). */
         clock_now.timer_hz = BOARD_CLOCK_HZ / HCLK_DIVIDER;
     }
-    clock_port_on(CONSOLE_TX_PORT);
-    clock_port_on(CONSOLE_RX_PORT);
-    clock_port_on(TIMESTAMP_PORT);
+}
+
+void clock_peripherals_on(void)
+{
+    clock_ports_on();
     RCC_APB1LENR |= RCC_APB1LENR_TIM2EN | RCC_APB1LENR_USART3EN;
     (void)RCC_APB1LENR;
 }

@@ -94,8 +94,7 @@
     body.append(...rows.map(([, row]) => row));
   }));
 
-  // Provenance.
-  const first = ["id", "experiment", "status", "started", "seconds", "source", "seed", "commit", "dirty", "overrides"];
+  // Provenance: the run's own record, as text.
   function facts(value, parent) {
     if (value === null || typeof value !== "object") { element("span", value === null ? "–" : String(value), parent); return; }
     if (Array.isArray(value) && value.every((each) => each === null || typeof each !== "object")) {
@@ -112,17 +111,18 @@
     const box = document.getElementById("run-shown");
     box.replaceChildren();
     box.className = "box";
-    if (record.command) { element("h3", "Run it again", box); element("pre", [record.command].flat().join(" "), box); }
-    const isPlain = ([key, value]) => key !== "command" && (first.includes(key) || value === null || typeof value !== "object");
-    const rank = ([key]) => (first.indexOf(key) + 1) || 99;
-    facts(Object.fromEntries(Object.entries(record).filter(isPlain).sort((a, b) => rank(a) - rank(b))), box);
-    for (const entry of Object.entries(record).filter((each) => !isPlain(each) && each[0] !== "command")) {
+    element("h3", "Run it again", box);
+    element("pre", record.command, box);
+    const { id, name, start, source, overrides, git, seed, config_digest } = record;
+    const commit = git ? `${git.commit}${git.dirty ? ", with changes that are not committed" : ""}` : "not in a repository";
+    facts({ run: id, experiment: name, start, source: source ?? "virtual and hardware", changed: overrides, seed, commit, config_digest }, box);
+    for (const key of ["config", "versions", "machine", "steps"]) {
+      if (!record[key]) continue;
       const more = element("details", undefined, box);
-      element("summary", entry[0].replaceAll("_", " "), more);
-      facts(entry[1], more);
+      element("summary", { config: "Whole configuration", versions: "Versions", machine: "Machine", steps: "Steps" }[key], more);
+      facts(record[key], more);
     }
-    const kicker = document.querySelector(".kicker");
-    if (record.id) kicker.textContent += ` · run ${record.id}`;
+    document.querySelector(".kicker").textContent += ` · run ${id}`;
   }
   drawAll();
 })();

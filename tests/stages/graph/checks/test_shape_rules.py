@@ -102,10 +102,10 @@ def test_it_is_optimised_with_the_same_bits_and_keeps_its_options(tmp_path: Path
 
 
 WITH_SCRATCH = {"MIRROR_PAD", "REDUCE_MAX", "REDUCE_MIN", "SUM"}  # some bytes more than a plan knows
-NOT_IN_THE_RUNTIME = {"TILE"}
+NOT_HERE = {"TILE", "BATCH_MATMUL", "SVDF", "UNIDIRECTIONAL_SEQUENCE_LSTM"}  # not in the runtime, or see coverage
 
 
-@pytest.mark.parametrize("kind", sorted(set(SHAPE_RULES) - NOT_IN_THE_RUNTIME))
+@pytest.mark.parametrize("kind", sorted(set(SHAPE_RULES) - NOT_HERE))
 def test_the_runtime_has_every_kind_and_its_arena_is_as_planned(kind: str) -> None:
     found = optimised(one_plain(kind), 5)
     assert kind in [op.kind for op in found.graph.ops]

@@ -192,8 +192,8 @@ def grown_intermediates(model) -> None:
         (grown_name, r"found 120001\d\d B of tensor names, needed at most 4194304"),
         (grown_ends, r"found 3000000 inputs, needed at most 64"),
         (grown_results, r"found 3000000 outputs, needed at most 64"),
-        (grown_operands, r"CONV_2D: 3000000 inputs, 0 intermediates and 1 outputs, needed at most 16 of each"),
-        (grown_intermediates, r"CONV_2D: 3 inputs, 3000000 intermediates and 1 outputs, needed at most 16 of each"),
+        (grown_operands, r"CONV_2D: 3000000 inputs, 0 intermediates and 1 outputs, needed at most 24 of each"),
+        (grown_intermediates, r"CONV_2D: 3 inputs, 3000000 intermediates and 1 outputs, needed at most 24 of each"),
     ],
 )
 def test_a_list_of_millions_is_refused_by_its_length_before_it_is_read(content: bytes, grow, sentence: str) -> None:
@@ -243,8 +243,8 @@ def operators(count: int):
         (of_operator(inputs=[-2, 1, 2]), r"CONV_2D: operands \(-2, 1, 2\) -> \(3,\), needed tensors 0 to 17"),
         (of_operator(outputs=[-1]), r"CONV_2D: operands \(0, 1, 2\) -> \(-1,\), needed tensors 0 to 17"),
         (of_operator(outputs=[]), r"CONV_2D: operands \(0, 1, 2\) -> \(\), needed tensors 0 to 17"),
-        (of_operator(inputs=[0] * 17), "CONV_2D: 17 inputs, 0 intermediates and 1 outputs, needed at most 16 of each"),
-        (of_operator(outputs=[0] * 17), "CONV_2D: 3 inputs, 0 intermediates and 17 outputs, needed at most 16 of each"),
+        (of_operator(inputs=[0] * 25), "CONV_2D: 25 inputs, 0 intermediates and 1 outputs, needed at most 24 of each"),
+        (of_operator(outputs=[0] * 25), "CONV_2D: 3 inputs, 0 intermediates and 25 outputs, needed at most 24 of each"),
         (of_operator(builtinOptionsType=0), "CONV_2D: options of type 0, needed Conv2DOptions"),
         (of_tensor(type=schema.TensorType.FLOAT16), "tensor activation0: float16 is not supported, needed int8"),
         (of_tensor(isVariable=True), "input activation0 is a constant or a state, needed an activation"),
