@@ -17,6 +17,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pipeline.records.store import RunStore
+from tests.pipeline.records.test_mix_up import check_run
 from tests.stages.report.browser import HOW_TO_ENABLE, browser_program, open_page
 from tests.test_readme import README, commands, of_a_finished_run
 
@@ -200,14 +202,32 @@ def test_a_changed_qat_setting_reruns_qat_and_what_follows_and_nothing_before(do
 @pytest.mark.parametrize("line", sorted(line for line in LINES if "epochs=4" not in line and "why" not in line))
 def test_a_line_of_the_readme_works_on_a_finished_run(done, line):
     words = shlex.split(line)[1:]
-    if words[0] in ("runs", "report"):  # take no settings
+    if words[0] == "compare":  # with the run before
+        assert done.pipeline("run", "kws_dscnn_s", "--quick").returncode == 0
+    if words[0] in ("runs", "report", "compare"):  # take no settings
         argv = [sys.executable, "-m", "pipeline.cli", *words]
         ran = subprocess.run(argv, cwd=done.folder, env=done.env(), capture_output=True, text=True)
-        assert "kws_dscnn_s-quick" in ran.stdout
+        assert ("kws_dscnn_s-quick" if words[0] != "compare" else " against ") in ran.stdout, ran.stderr
     else:
         # A changed image is built, and that it runs is seen by the tests of the stages.
         ran = done.pipeline(*words, *(["--only", "firmware"] if "firmware.front_end=mfcc" in words else []))
     assert ran.returncode == 0, ran.stderr
+
+
+@pytest.mark.slow
+def test_in_every_run_firmware_and_network_belong_together(done):
+    other = done.pipeline("run", "kws_dscnn_s", "--quick", "--board", BOARDS[0], "--virtual", **{"qat.epochs": "1"})
+    assert other.returncode == 0, other.stderr
+    runs = [run for run in RunStore(done.folder / "runs").runs("kws_dscnn_s-quick") if run.is_whole]
+    models = set()
+    for run in runs:
+        check_run(run)
+        golden = np.load(run.folder / "export" / "golden.npz")
+        models.add((run.folder / "export" / "model.tflite").read_bytes())
+        for board in (each["board"] for each in run.facts["boards"]):
+            seen = np.load(run.folder / f"measure-{board}" / "outputs.npz")
+            assert np.array_equal(golden["outputs"].reshape(seen["outputs"].shape), seen["outputs"])
+    assert len(models) > 1 and not list(runs[-1].folder.glob(f"*{BOARDS[1]}"))
 
 
 @pytest.mark.slow

@@ -52,6 +52,7 @@ class FakeQuantNetwork(nn.Module):
         _check(graph)
         self.graph = graph
         self.quantises = True
+        self.percentile: float | None = None  # of the values that a range covers; None: the least error decides
         self.weights = nn.ParameterDict()
         self.biases = nn.ParameterDict()
         for number, op in enumerate(graph.ops):
@@ -70,6 +71,7 @@ class FakeQuantNetwork(nn.Module):
         for index in self._prescribed:
             self._set_grid(index, PROBABILITY_GRID.scale[0], PROBABILITY_GRID.zero_point[0])
         self._calibrates = False
+        self._means: dict[str, Tensor] | None = None  # of the channels of each layer, while they are looked at
         self._observed: dict[int, list[np.ndarray]] | None = None
         self._last_use = {index: number for number, op in enumerate(graph.ops) for index in op.inputs}
         self._last_use.update(dict.fromkeys(graph.outputs, len(graph.ops)))
@@ -110,7 +112,7 @@ class FakeQuantNetwork(nn.Module):
             with self.without_rounding():
                 self(x)
             for owner, seen in self._observed.items():
-                self._set_grid(owner, *calibrated_grid(torch.from_numpy(np.concatenate(seen)), "none"))
+                self._set_grid(owner, *calibrated_grid(torch.from_numpy(np.concatenate(seen)), "none", self.percentile))
         finally:
             self._observed = None
 
@@ -172,13 +174,46 @@ class FakeQuantNetwork(nn.Module):
         weight, bias, result = self.weights[key], self.biases[key], op.outputs[0]
         activation = getattr(op.options, "activation", "none")
         if not self.quantises:
-            return self._rounded(kernels.weighted(op, x, weight, bias), 1.0, result, activation)
+            exact = kernels.weighted(op, x, weight, bias)
+            self._note_means(key, exact, None)
+            return self._rounded(exact, 1.0, result, activation)
         scale = self._weight_scale(op, weight.detach(), bias.detach())
         # In double precision, like export: the bias is the same whole number there.
         steps = scale.flatten().double() * self._scale(op.inputs[0])
         sums = kernels.weighted(op, x, _Steps.apply(weight, scale), _Steps.apply(bias, steps))
+        self._note_means(key, sums, steps)
         along = (1, -1, 1, 1) if sums.dim() == 4 else (1, -1)
         return self._rounded(sums, steps.reshape(along), result, activation)
+
+    def _note_means(self, key: str, sums: Tensor, steps: Tensor | None) -> None:
+        if self._means is not None:
+            means = sums.detach().double().mean([axis for axis in range(sums.dim()) if axis != 1])
+            self._means[key] = means if steps is None else means * steps
+
+    def _channel_means(self, x: Tensor) -> dict[str, Tensor]:
+        """What each channel of each weighted layer delivers on average, before its activation."""
+        self._means = {}
+        try:
+            with torch.no_grad():
+                self(x)
+            return self._means
+        finally:
+            self._means = None
+
+    def correct_biases(self, x: Tensor) -> None:
+        """Shift every bias so that on these inputs rounding leaves the mean of its channel where it was.
+
+        Layer by layer, each after those before it (Nagel et al. 2019, arXiv:1906.04721, section 4.2).
+        """
+        was_training = self.training
+        self.eval()
+        with self.without_rounding():
+            wanted = self._channel_means(x)
+        for key, bias in self.biases.items():
+            found = self._channel_means(x)[key]
+            with torch.no_grad():
+                bias += (wanted[key] - found).to(bias.dtype)
+        self.train(was_training)
 
     def _weight_scale(self, op: Op, weight: Tensor, bias: Tensor) -> Tensor:
         """Largest magnitude / 127, and large enough for the bias to fit int32 where a channel has hardly any weight."""
@@ -249,7 +284,7 @@ class FakeQuantNetwork(nn.Module):
         if self._observed is not None and owner in self._shared:
             self._observed[owner].append(sampled(kernels.activated(x * factor, activation)))
         if self._calibrates and owner not in self._shared | self._prescribed:
-            self._set_grid(owner, *calibrated_grid(x * factor, activation))
+            self._set_grid(owner, *calibrated_grid(x * factor, activation, self.percentile))
 
     def _clamped(self, x: Tensor, tensor: int, activation: str) -> Tensor:
         if activation == "none" or not self.quantises:

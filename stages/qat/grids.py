@@ -53,8 +53,11 @@ def grid_sources(graph: Graph, owners: dict[int, int]) -> dict[int, tuple[int, .
     return sources
 
 
-def calibrated_grid(x: Tensor, activation: str) -> tuple[float, int]:
-    """The (scale, zero point) with the least squared error on these values; the range may be clipped to get it."""
+def calibrated_grid(x: Tensor, activation: str, percentile: float | None = None) -> tuple[float, int]:
+    """The (scale, zero point) with the least squared error on these values; the range may be clipped to get it.
+
+    With a percentile the range is that of the values between it and its mirror image, whatever the error.
+    """
     sample = sampled(activated(x, activation))
     lowest, highest = min(0.0, float(sample.min())), max(0.0, float(sample.max()))
     if not highest - lowest < _LARGEST_RANGE:
@@ -63,6 +66,10 @@ def calibrated_grid(x: Tensor, activation: str) -> tuple[float, int]:
         )
     if lowest == highest:
         return 1.0, -128 if activation != "none" else 0
+    if percentile is not None:
+        ends = np.percentile(sample, [100 - percentile, percentile])
+        inner = min(0.0, float(ends[0])), max(0.0, float(ends[1]))
+        return _grid(*(inner if inner[0] < inner[1] else (lowest, highest)))
     grids = [_grid(lowest * share, highest * share) for share in _CLIP_CANDIDATES]
     return min(grids, key=lambda grid: _squared_error(sample, *grid))
 

@@ -89,9 +89,12 @@ def train(
         chosen = _permutation(count, config.seed, epoch).split(config.batch)[first:]
         return examples.train_batches([numbers[own_share()] for numbers in chosen], [config.seed, epoch])
 
+    network.percentile = config.percentile if config.ranges == "percentile" else None
     run = loop.train(recipe, start, batches, progress, checkpoint)
     if config.epochs == 0:
         run.begin_epoch()
+    if config.bias_correction:
+        run.net.correct_biases(samples)
     return run
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
 import subprocess
 import sys
@@ -30,7 +32,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder, port = tmp_path_factory.mktemp("mlflow"), free_port()
     command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
     store = ["--backend-store-uri", f"sqlite:///{folder}/all.db", "--artifacts-destination", str(folder / "files")]
-    with subprocess.Popen([*command, *store], cwd=folder, stderr=subprocess.DEVNULL) as process:
+    with subprocess.Popen([*command, *store], cwd=folder, stderr=subprocess.DEVNULL, start_new_session=True) as process:
         uri, deadline = f"http://127.0.0.1:{port}", time.monotonic() + 200
         while time.monotonic() < deadline:
             try:
@@ -39,7 +41,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             except (urllib.error.URLError, OSError):
                 time.sleep(0.5)
         yield uri
-        process.terminate()
+        os.killpg(process.pid, signal.SIGKILL)  # its workers too
 
 
 def test_a_run_is_found_in_the_server_with_parameters_epochs_and_files(server: str, toy: ToyProject) -> None:

@@ -269,3 +269,34 @@ def test_a_relu6_of_its_own_leaves_the_grid_of_its_input_alone() -> None:
 @pytest.mark.parametrize(("first", "zero_point"), [(0, -128), (-100, -28), (-255, 127)])
 def test_values_on_a_grid_of_256_steps_get_that_grid(first: int, zero_point: int) -> None:
     assert calibrated_grid(0.5 * torch.arange(first, first + 256), "none") == (0.5, zero_point)
+
+
+def test_a_percentile_leaves_out_the_ends_on_both_sides():
+    values = torch.cat([torch.linspace(-1, 1, 10_001), torch.tensor([1000.0, -1000.0])])
+    scale, zero_point = calibrated_grid(values, "none", 99.0)
+    assert scale * 255 == pytest.approx(2 * 0.98, rel=0.01) and abs(zero_point) <= 1
+    assert calibrated_grid(values, "none", 100.0)[0] * 255 == pytest.approx(2000, rel=0.01)
+
+
+def test_corrected_biases_keep_the_mean_of_every_channel_where_it_was() -> None:
+    network, fake, x = dscnn()
+    fake.calibrate(x)
+    fake.eval()
+
+    def shifts() -> list[float]:
+        with fake.without_rounding():
+            fake.load_state_dict({**fake.state_dict(), **{f"biases.{key}": bias for key, bias in exact.items()}})
+            wanted = fake._channel_means(x)
+        fake.load_state_dict({**fake.state_dict(), **{f"biases.{key}": bias for key, bias in corrected.items()}})
+        found = fake._channel_means(x)
+        return [float((found[key] - wanted[key]).abs().max()) for key in wanted]
+
+    exact = {key: bias.detach().clone() for key, bias in fake.biases.items()}
+    corrected = exact
+    before = shifts()
+    fake.correct_biases(x)
+    corrected = {key: bias.detach().clone() for key, bias in fake.biases.items()}
+    after = shifts()
+    steps = [float(fake.scales[fake.grid_of[op.outputs[0]]]) for op in fake.graph.ops if len(op.inputs) == 3]
+    assert max(before) > 0 and sum(after) < 0.2 * sum(before)
+    assert all(shift < 0.1 * step for shift, step in zip(after, steps, strict=True))

@@ -15,9 +15,11 @@ from stages.charting.library import chart_library
 from stages.report.page.run_record import with_run
 from stages.report.page.text import visible
 from stages.report.pareto_page import pareto, pareto_page
+from stages.tools.comparison.comparison import compare
 from tests.stages.report.browser import HOW_TO_ENABLE, Page, browser_program, open_page
 from tests.stages.report.report_inputs import Network, make_report
 from tests.stages.report.test_charts import HOSTILE
+from tests.stages.tools.comparison.test_comparison import make_run
 
 pytestmark = pytest.mark.skipif(browser_program() is None, reason=HOW_TO_ENABLE)
 
@@ -96,6 +98,11 @@ def pages(tmp_path_factory: pytest.TempPathFactory, library: str) -> dict[str, M
     table, charts = pareto(records)
     (folder / "pareto.html").write_text(pareto_page(records, table, charts, library))
     found["pareto"] = Made(folder / "pareto.html", len(charts))
+    evil = HOSTILE_NETWORK.layers[0]
+    base = make_run(folder / "a", noise_seed=1, names={"block_1": evil})
+    slow = make_run(folder / "b", noise_seed=2, slower={"block_1": 1.05}, names={"block_1": evil})
+    compare([("A", base), (evil, slow)], page=folder / "comparison.html")
+    found["comparison"] = Made(folder / "comparison.html", 1)
     return found
 
 
@@ -156,7 +163,7 @@ WITHOUT_MARKS = """[...document.querySelectorAll(".drawing")]
   .map((each) => each.dataset.chart)"""
 
 
-@pytest.mark.parametrize("name", ["fits", "misses", "brought", "hostile", "run", "pareto"])
+@pytest.mark.parametrize("name", ["fits", "misses", "brought", "hostile", "run", "pareto", "comparison"])
 def test_a_page_is_whole_at_every_width_and_in_both_themes(name: str, pages: dict[str, Made], page: Page):
     made = pages[name]
     page.problems.clear(), page.requests.clear()
