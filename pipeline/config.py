@@ -121,6 +121,11 @@ class Project:
     def has_tool(self, name: str) -> bool:
         return name in self.document.below("tools").values
 
+    @property
+    def forecast(self) -> Callable[..., Answer] | None:
+        """What tells the cost of a run before it starts, where the project has it."""
+        return self.tool("forecast") if "forecast" in self.document.below("tools").values else None
+
     def attached_boards(self) -> frozenset[str] | None:
         """Names of the boards that are attached; None when the project has no bench."""
         dotted = self.document.values.get("bench")

@@ -95,7 +95,9 @@ class OpProfile:
 
 
 @dataclass
-class _Region:
+class OpCounts:
+    """What one op executed: block edges and cache lines; `_profiles` prices them."""
+
     traffic: LineTraffic
     edges: list[Edge] = field(default_factory=list)
 
@@ -130,6 +132,14 @@ def profile_ops(
     comes first.
     """
     program = read_program(image)
+    return _profiles(program, count_ops(image, network_input, model, plugin, audio), model)
+
+
+def count_ops(
+    image: Path, network_input: bytes | None, model: MemoryModel, plugin: Path, audio: bytes | None = None
+) -> list[OpCounts]:
+    """The counts behind `profile_ops`, which any parameters of the model can price."""
+    program = read_program(image)
     marks = program.objects.get(MARKS)
     if marks is None:
         raise ToolError(f"{image}: no symbol {MARKS}, needed to tell the ops apart; build the twin with profiler marks")
@@ -151,10 +161,10 @@ def profile_ops(
         raise ToolError(
             f"{image}: {len(regions)} ops profiled, needed {marks.size_bytes // 4 - 1}; did the inference end early?"
         )
-    return _profiles(program, regions, model)
+    return regions
 
 
-def _profiles(program: Program, regions: Sequence[_Region], model: MemoryModel) -> tuple[OpProfile, ...]:
+def _profiles(program: Program, regions: Sequence[OpCounts], model: MemoryModel) -> tuple[OpProfile, ...]:
     cycle_model = CycleModel(Decoder(program, model.core))
     found = []
     for index, region in enumerate(regions):
@@ -172,16 +182,16 @@ def model_options(model: MemoryModel) -> Iterator[str]:
         yield f"memory={part.address}:{part.size_bytes}:{_KIND_NUMBER[part.kind]}"
 
 
-def _last_pass(lines: Sequence[str]) -> list[_Region]:
+def _last_pass(lines: Sequence[str]) -> list[OpCounts]:
     """The ops of the last whole inference in a plugin's record (its form stands in profiler.c)."""
-    whole: list[_Region] = []
-    regions: list[_Region] = []
+    whole: list[OpCounts] = []
+    regions: list[OpCounts] = []
     for line in lines:
         kind, *words = line.split()
         if kind == "pass":
             regions = []
         elif kind == "region":
-            regions.append(_Region(LineTraffic(*(int(word) for word in words[1:]))))
+            regions.append(OpCounts(LineTraffic(*(int(word) for word in words[1:]))))
         elif kind == "edge":
             before, to = (int(words[0], 16), int(words[1])), (int(words[2], 16), int(words[3]))
             regions[-1].edges.append(Edge(before if before[1] else None, to, int(words[4])))

@@ -60,12 +60,15 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Show the steps, what is cached and what will run."""
-    forecasts = _runner(experiment, quick, board, virtual, settings).plan()
+    runner = _runner(experiment, quick, board, virtual, settings)
+    forecasts = runner.plan()
     if as_json:
         print_json([{"step": str(item.node), "status": item.status, "reason": item.reason} for item in forecasts])
         return
     words = {"cached": "cached", "run": "will run", "open": "may run"}
     print_table([(str(item.node), words[item.status], item.reason) for item in forecasts])
+    if cost := runner.cost():
+        sys.stdout.write(f"{cost}\n")
 
 
 @app.command()

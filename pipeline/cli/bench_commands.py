@@ -68,6 +68,19 @@ def bringup(
         raise typer.Exit(1)
 
 
+def calibrate(
+    board: Annotated[str, typer.Argument(help="an attached board, or with --virtual its twin", metavar="BOARD")],
+    virtual: Virtual = False,
+    out: Annotated[Path | None, typer.Option("--out", help="a folder of your own for calibration.yaml")] = None,
+    probe: Annotated[str, typer.Option("--probe", help="serial number, where several are attached")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Fit the cycle model to a board: loops and networks run on it; others, not in the fit, say how good it is."""
+    project = load_project(chosen.file)
+    project.refuse_unknown_board("calibrate", board)
+    print_answer(project.tool("calibrate")(board, virtual, out, probe), as_json)
+
+
 def profile(
     image: Annotated[Path, typer.Argument(help="a Cortex-M7 ELF for QEMU's mps2-an500", metavar="FILE.elf")],
     board: Annotated[str, typer.Option("--board", help="whose caches and clock", metavar="NAME")],
@@ -147,5 +160,5 @@ def _print_results(results: Sequence[TaskResult]) -> None:
 
 
 def add_to(app: typer.Typer) -> None:
-    for function in (boards, bringup, ci, diff, profile):
+    for function in (boards, bringup, calibrate, ci, diff, profile):
         app.command()(function)

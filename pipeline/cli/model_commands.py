@@ -53,12 +53,14 @@ def optimize(model: ModelFile, out: OutFile, as_json: AsJson = False) -> None:
 
 
 def import_model(
-    model: Annotated[Path, typer.Argument(help="a .keras or .h5 model, or a SavedModel folder", metavar="MODEL")],
+    model: Annotated[
+        Path, typer.Argument(help="a .keras or .h5 model, a SavedModel folder, or a float .tflite", metavar="MODEL")
+    ],
     data: Annotated[Path, typer.Option("--data", help="representative inputs, one per row", metavar="X.npy")],
     out: OutFile,
     as_json: AsJson = False,
 ) -> None:
-    """Turn a Keras model into a full-int8 .tflite (needs the extra `tf`)."""
+    """Turn a Keras model (needs the extra `tf`) or a float .tflite (needs `litert`) into a full-int8 .tflite."""
     print_answer(api.import_keras(model, data, out, project=chosen.file), as_json)
 
 

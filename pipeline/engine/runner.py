@@ -111,7 +111,18 @@ class Runner:
 
     def plan(self) -> list[Forecast]:
         """The future of every node, without executing any."""
+        return self._planned({})
+
+    def cost(self) -> str:
+        """What the project's `forecast` tool tells about the steps that are still to run; empty without one."""
+        forecast = self.project.forecast
         known: dict[Node, Entry] = {}
+        if forecast is None or all(item.status == "cached" for item in self._planned(known)):
+            return ""
+        artifacts = {name: entry.path(name) for entry in known.values() for name in entry.outputs}
+        return forecast(self.experiment.sections, artifacts, self.cache.root).text
+
+    def _planned(self, known: dict[Node, Entry]) -> list[Forecast]:
         forecasts = []
         for node in self.nodes:
             first = self._waits_for(node, known)

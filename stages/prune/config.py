@@ -12,6 +12,8 @@ from pipeline.stage import Config
 Objective = Literal["peak_bytes", "size_bytes", "macs"]
 OBJECTIVES: tuple[Objective, ...] = ("peak_bytes", "size_bytes", "macs")
 
+USUAL_BATCH, SMALLEST_BATCH, STEPS_PER_EPOCH = 100, 16, 20
+
 
 class PruneConfig(Config):
     """Training and pruning; 'paper' marks values that the paper fixes."""
@@ -69,6 +71,11 @@ class PruneConfig(Config):
         if not self.objectives or len(set(self.objectives)) < len(self.objectives):
             raise ValueError(f"found objectives {list(self.objectives)}, needed one to three different ones")
         return self
+
+    def batch_of(self, examples: int) -> int:
+        """Examples of a step; small sets get smaller ones, so that an epoch has steps to prune in."""
+        usual = max(SMALLEST_BATCH, min(USUAL_BATCH, examples // STEPS_PER_EPOCH))
+        return min(self.batch or usual, examples)
 
     def with_usual_pace(self) -> PruneConfig:
         """The pace of the paper where none is given; a rate of 4 takes some 40 updates for KWS-S, 20 for KWS-M."""

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from stages.nets.config import BudgetConfig, NetworkConfig
 from stages.nets.registry import build
-from stages.prune.config import PruneConfig
+from stages.prune.config import USUAL_BATCH, PruneConfig
 from stages.training import parallel
 from stages.training.augmentation import augmented
 from stages.training.config import PLAIN, TrainingConfig
@@ -24,7 +24,6 @@ from stages.training.layout import laid_out, memory_format_of, with_unit_strides
 from stages.training.loop import Recipe
 
 EVALUATION_BATCH = 500
-USUAL_BATCH, SMALLEST_BATCH, STEPS_PER_EPOCH = 100, 16, 20
 USUAL_LEARNING_RATE = 0.1
 
 
@@ -48,9 +47,7 @@ class Task:
 
     @property
     def batch(self) -> int:
-        count = len(self.examples.train)
-        usual = max(SMALLEST_BATCH, min(USUAL_BATCH, count // STEPS_PER_EPOCH))
-        return min(self.config.batch or usual, count)
+        return self.config.batch_of(len(self.examples.train))
 
     @property
     def learning_rate(self) -> float:

@@ -1,4 +1,6 @@
-"""`pipeline import`: other people's Keras models become full-int8 .tflite files that the pipeline optimises and runs.
+"""`pipeline import`: other people's models become full-int8 .tflite files that the pipeline optimises and runs.
+
+A float .tflite is quantised by `float_quantisation`. Of a Keras model the following holds.
 
 TensorFlow's converter quantises with a representative set (`keras_conversion`, in a process of its own); the result is
 read back, checked and handed to `optimisation`. Needs the extra `tf`.
@@ -18,9 +20,11 @@ import numpy as np
 from pipeline.errors import StageError, ToolError
 from pipeline.stage import Answer
 from stages.graph.other_formats import keras_conversion
+from stages.graph.other_formats.float_quantisation import quantised_file
 from stages.graph.other_formats.keras_conversion import REFUSED, REPRESENTATIVE_ROWS
 from stages.graph.tflite.reader import read_tflite
 from stages.tools.optimisation import optimize
+from stages.tools.output_file import require_file_name, write_atomically
 
 _LIMIT_S = 1800.0  # MobileNet-v2 with 500 rows takes about a minute
 _QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1", "TF_ENABLE_ONEDNN_OPTS": "0"}
@@ -29,6 +33,8 @@ _QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1", "TF_ENABLE_
 def import_keras(model: Path, data: Path, out: Path) -> Answer:
     """Write the int8 model, in its best order and with its arena plan, to `out`."""
     rows = _checked_rows(data)
+    if model.suffix == ".tflite" and model.is_file():
+        return _import_float(model, rows, out)
     if not model.exists():
         raise StageError(f"{model}: no such file; needed a .keras or .h5 model, or a SavedModel folder")
     if importlib.util.find_spec("tensorflow") is None:
@@ -39,6 +45,17 @@ def import_keras(model: Path, data: Path, out: Path) -> Answer:
         converted = Path(folder) / "converted.tflite"
         _convert(model, data, converted)
         return accepted(model, converted, min(len(rows), REPRESENTATIVE_ROWS), out)
+
+
+def _import_float(model: Path, rows: np.ndarray, out: Path) -> Answer:
+    require_file_name(out)
+    found = quantised_file(model, rows)
+    write_atomically(out, found.content)
+    text = f"{model} -> {out}: {found.ops} int8 ops, {len(found.content):,} B (float: {model.stat().st_size:,} B)\n"
+    text += f"outputs over {found.rows} rows: {found.snr_db:.1f} dB above their error, "
+    text += f"the same class for {found.class_agreement:.1%}"
+    record = {"rows": found.rows, "ops": found.ops, "size_bytes": len(found.content)}
+    return Answer(text, {**record, "snr_db": found.snr_db, "class_agreement": found.class_agreement})
 
 
 def accepted(model: Path, converted: Path, representative_inputs: int, out: Path) -> Answer:

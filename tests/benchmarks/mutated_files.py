@@ -40,6 +40,12 @@ _WORKER_LIMIT_S = 3600
 _GROWN = 10_000_000  # entries
 _RARE = 40  # one file in so many has a list that is grown
 _EVERY_INSPECTED = 3  # of the files that can be read
+# Operators of other people's files, each in a network of tests/stages/firmware/coverage/networks.py.
+_OF_OTHERS = (
+    *("static shape", "Conv1D", "stream with first values", "two streams", "LSTM", "SVDF", "TRANSPOSE_CONV", "UNPACK"),
+    *("BATCH_MATMUL", "GATHER", "RESIZE_BILINEAR", "several inputs and outputs", "uint8 in and out", "STRIDED_SLICE"),
+    *("batch of pictures", "MIRROR_PAD reflect", "ARG_MAX", "PACK", "DIV", "LEAKY_RELU"),
+)
 _EXTREME_WORDS = (0, 1, 2, 4, 0x7F, 0xFF, 0xFFFF, 0x10000, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFC, 0xFFFFFFFF)
 _EXTREME_FLOATS = (0.0, -1.0, 1e-45, 1e-38, 1e-20, 1e20, 3e38, float("inf"), float("nan"))
 
@@ -61,6 +67,7 @@ class Summary:
 def base_models(paths: Sequence[Path] = ()) -> list[bytes]:
     """Sound files to start from."""
     from stages.graph.tflite.writer import write_tflite
+    from tests.stages.firmware.coverage.networks import coverage_network
     from tests.stages.graph.int8_graphs import residual_network
     from tests.stages.graph.tflite.test_float_edges import float_network
     from tests.stages.graph.tflite.test_planned_file import rich_file
@@ -69,6 +76,7 @@ def base_models(paths: Sequence[Path] = ()) -> list[bytes]:
     made = [write_tflite(graph, "test") for graph in (squeeze_and_excite(0), float_network(), two_branches())]
     planned = residual_network(0)
     made += [write_tflite(planned, "test", [16 * n for n in range(len(planned.tensors))]), rich_file()]
+    made += [write_tflite(coverage_network(name), "test") for name in _OF_OTHERS]
     files = [file for path in paths for file in (sorted(path.glob("*.tflite")) if path.is_dir() else [path])]
     return made + [file.read_bytes() for file in files]
 
@@ -238,6 +246,7 @@ def _put_word(content: bytearray, at: int, value: int) -> None:
 def attempt(content: bytes, *, goes_on: bool) -> tuple[str, bool]:
     """'read' or the sentence of the refusal, and whether it was inspected; anything else is an exception."""
     from stages.firmware.model_source import compile_model
+    from stages.graph.simplify.simplification import simplify
     from stages.graph.tflite import planned_file
     from stages.graph.tflite.reader import read_offline_offsets, read_tflite
     from stages.tools.inspection import inspected
@@ -254,7 +263,7 @@ def attempt(content: bytes, *, goes_on: bool) -> tuple[str, bool]:
         found = inspected(graph)
         timeline(found.best_graph, found.layout, "mutated")
         planned_file.pack(planned_file.unpack(content))
-        compile_model(found.graph)
+        compile_model(simplify(found.graph))
     except StageError as error:
         assert "\n" not in str(error), str(error)
     return "read", True

@@ -59,7 +59,7 @@ def check_graph(graph: Graph) -> None:
         made.update(op.outputs)
         check_op(graph, op)
     for index in graph.outputs:
-        if index not in made:
+        if index not in made or graph.tensors[index].data is not None:
             raise StageError(f"output {graph.tensors[index].name} is never computed")
 
 

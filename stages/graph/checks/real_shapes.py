@@ -21,6 +21,8 @@ def real_shapes(graph: Graph, op: Op) -> list[Shape] | None:
             return [_reshaped(graph, op)]
         if op.kind == "EXPAND_DIMS":
             return [_expanded(graph, op)]
+        if op.kind == "SQUEEZE":
+            return [_squeezed(graph, op)]
         if op.kind == "BATCH_TO_SPACE_ND":
             return [_from_batches(graph, op)]
         if isinstance(op.options, PlainOptions):
@@ -54,6 +56,15 @@ def _expanded(graph: Graph, op: Op) -> Shape:
     shape, (axis,) = graph.tensors[op.inputs[0]].shape, _values(graph, op, 1)
     place = axis % (len(shape) + 1)
     return (*shape[:place], 1, *shape[place:])
+
+
+def _squeezed(graph: Graph, op: Op) -> Shape:
+    """Of which axes is not kept here, only of how many: the batch is the last to go."""
+    assert isinstance(op.options, PlainOptions)
+    shape = graph.tensors[op.inputs[0]].shape
+    ones = sorted((axis for axis, side in enumerate(shape) if side == 1), key=lambda axis: (axis == 0, axis))
+    gone = ones[: int(op.options.values[0])] if op.options.values and op.options.values[0] else ones
+    return tuple(side for axis, side in enumerate(shape) if axis not in gone)
 
 
 def _from_batches(graph: Graph, op: Op) -> Shape:

@@ -9,7 +9,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -59,16 +59,25 @@ def run_tflm_rows(model: bytes, graph: Graph, inputs: np.ndarray, runs: int = 1)
     return np.stack(found)
 
 
-def run_tflm_keeping_all(model: bytes, graph: Graph, inputs: np.ndarray) -> dict[int, np.ndarray]:
-    """Every computed tensor. `model` must carry no offline plan: by that, tensors overwrite each other."""
+def run_tflm_keeping_all(
+    model: bytes, graph: Graph, inputs: np.ndarray | Sequence[np.ndarray]
+) -> dict[int, np.ndarray]:
+    """Every computed tensor, samples along the first axis. `model` must carry no offline plan: by that, tensors
+    overwrite each other. Of several inputs a list of arrays."""
+    given = [inputs] if isinstance(inputs, np.ndarray) else inputs
     interpreter = open_interpreter(model, arena_limit_bytes(graph), keeps_all=True)
-    wanted = [index for op in graph.ops for index in op.outputs]
+    wanted = [index for op in graph.ops for index in op.outputs if op.kind != "ASSIGN_VARIABLE"]
     found: dict[int, list[np.ndarray]] = {index: [] for index in wanted}
-    for x in inputs:
-        _invoke(interpreter, x)
+    for sample in range(len(given[0])):
+        for number, values in enumerate(given[1:], 1):
+            interpreter.set_input(values[sample].reshape(graph.tensors[graph.inputs[number]].shape), number)
+        _invoke(interpreter, given[0][sample])
         for index in wanted:
             found[index].append(np.array(interpreter.GetTensor(index, 0)["tensor_data"]))
-    return {index: np.concatenate(parts) for index, parts in found.items()}
+    return {
+        index: (np.concatenate if graph.tensors[index].shape[:1] == (1,) else np.stack)(parts)
+        for index, parts in found.items()
+    }
 
 
 def arena_head_bytes(model: bytes, graph: Graph) -> int | None:

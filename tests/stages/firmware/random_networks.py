@@ -19,7 +19,9 @@ from stages.firmware.model_source import compile_model
 from stages.graph.graph import ActivationOptions, ConvOptions, Graph, Op, PoolOptions, Quantisation
 from stages.graph.memory.fusion import Chain, Links
 from stages.graph.padding import map_size
-from tests.stages.graph.int8_graphs import Int8Builder
+from stages.graph.simplify.lowering import lowered
+from tests.stages.firmware.coverage.builder import Builder
+from tests.stages.firmware.random_others import Others
 
 _ACTIVATIONS = ("none", "relu", "relu6")
 _MOST_ELEMENTS = 6000  # of a tensor
@@ -39,14 +41,25 @@ class NetworkGrower:
     """One random network."""
 
     def __init__(self, seed: int) -> None:
-        self.builder = Int8Builder(seed)
+        self.builder = Builder(seed)
         self.rng = self.builder.rng
+        self.others = Others(self.builder)
         shape = (self._between(1, 13), self._between(1, 13), int(self.rng.choice([1, 2, 3, 4, 5, 7, 8, 16, 33])))
         self.pool = [self.builder.input(*shape)]  # four axes each
         if self._chance(0.33):
             scale = math.exp(self.rng.uniform(*map(math.log, _SCALES)))
             self.builder.set_grid(self.pool[0], scale, self._between(-128, 128))
         self._zero_point(self.pool[0])
+
+    def _ends(self) -> None:
+        """Sometimes a second input, sometimes uint8 at the edge."""
+        if self._chance(0.25):
+            self.pool.append(self.builder.input(*self._shape(self.pool[0])[1:]))
+        if self._chance(0.25):
+            self.pool[0] = self.others.as_uint8(self.pool[0])
+
+    def _other(self) -> int | None:
+        return self.others.draw(self._source(), self.pool)
 
     def grow(self, steps: int, *, only_rows: bool = False) -> Graph:
         """`only_rows`: of layers that can be fused."""
@@ -55,7 +68,8 @@ class NetworkGrower:
             moves += (self._pointwise, self._depthwise, self._pointwise, self._depthwise)
         else:
             moves += (self._gate, self._unary, self._concatenate, self._pad, self._reshape, self._conv)
-            moves += (self._depthwise, self._mean)
+            moves += (self._depthwise, self._mean, *(self._other,) * 10)
+            self._ends()
         while len(self.builder.ops) < steps:
             made = moves[self._between(0, len(moves))]()
             if made is not None:
@@ -66,7 +80,13 @@ class NetworkGrower:
         if self._scale(result) > _LARGEST_OUTPUT:
             result = self.builder.unary("QUANTIZE", result)
             self.builder.set_grid(result, _LARGEST_OUTPUT, self._between(-128, 128))
-        return _alive(self.builder.graph(result))
+        if only_rows:
+            return _alive(self.builder.graph(result))
+        if self._chance(0.2):
+            result = self.builder.quantise(result, "uint8", self._scale(result), self._between(0, 256))
+        made = {index for op in self.builder.ops for index in op.outputs if op.kind != "ASSIGN_VARIABLE"}
+        further = [index for index in self.pool if index in made and index != result and self._chance(0.15)]
+        return _alive(self.builder.graph(result, *dict.fromkeys(further)))
 
     def _source(self) -> int:
         """Mostly the newest tensor: a network is deep rather than wide."""
@@ -290,6 +310,7 @@ def random_column(seed: int) -> Graph:
 def random_chains(graph: Graph, weights: Weights | None, seed: int) -> list[Chain]:
     """Ops that are fused, wherever they can, in bands of any height; whether it pays or not."""
     rng = np.random.default_rng(seed)
+    graph = lowered(graph)
     calls = compile_model(graph, weights=weights).calls
     links = Links(graph, {n for n, call in enumerate(calls) if can_be_fused(graph, n, call)})
     order, found, position = range(len(graph.ops)), [], 0
@@ -308,7 +329,8 @@ def _alive(graph: Graph) -> Graph:
     """Without ops whose results nobody uses."""
     needed, kept = set(graph.outputs), []
     for op in reversed(graph.ops):
-        if op.outputs[0] in needed:
+        if needed.intersection(op.outputs) or op.kind == "ASSIGN_VARIABLE":
             needed.update(op.inputs)
             kept.append(op)
-    return replace(graph, ops=tuple(reversed(kept)))
+    used = tuple(index for index in graph.inputs if index in needed)
+    return replace(graph, ops=tuple(reversed(kept)), inputs=used or graph.inputs[:1])

@@ -30,7 +30,8 @@ BOARD = "nucleo_f767zi"
 RUNS = 3
 MARK = 12  # instructions of the mark between two ops, which the two ways of counting cut differently
 LAYER_COLUMNS = (
-    "index,op,name,kernel,macs,instructions,cycles_modelled,cycles_zero_wait,cycles,arena_live_bytes"  # a contract
+    "index,op,name,kernel,macs,instructions,cycles_modelled,cycles_zero_wait,cycles,arena_live_bytes,"
+    "latency_ms_modelled,latency_ms,weight_bytes"  # a contract
 )
 
 
@@ -103,7 +104,10 @@ def test_layers_have_the_contract_columns_and_add_up(flashed, measured: Measured
     for column in ("instructions", "cycles_modelled", "cycles_zero_wait"):
         assert sum(int(row[column]) for row in rows) == device[column]
     assert sum(int(row["macs"]) for row in rows) == resources(flashed.graph).macs
-    assert all(row["cycles"] == "" for row in rows)
+    assert sum(int(row["weight_bytes"]) for row in rows) == resources(flashed.graph).size_bytes
+    milliseconds = sum(float(row["latency_ms_modelled"]) for row in rows)
+    assert milliseconds == pytest.approx(device["latency_ms_modelled"])
+    assert all(row["cycles"] == row["latency_ms"] == "" for row in rows)
     assert max(int(row["arena_live_bytes"]) for row in rows) <= device["arena_bytes"]
 
 

@@ -14,7 +14,7 @@ from stages.graph.graph import Graph
 from stages.graph.simplify.simplification import simplify
 from stages.graph.tflite.reader import read_tflite
 from stages.graph.tflite.writer import write_tflite
-from tests.stages.firmware.coverage_networks import NETWORKS, coverage_network
+from tests.stages.firmware.coverage.networks import NETWORKS, coverage_network
 from tests.stages.firmware.host_models import build_host_models, tflm_outputs
 from tests.stages.firmware.twin_models import twin_outputs
 

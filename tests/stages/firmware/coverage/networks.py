@@ -22,7 +22,7 @@ from stages.graph.graph import (
     Quantisation,
     Tensor,
 )
-from tests.stages.firmware.coverage_builder import Builder, lstm, svdf
+from tests.stages.firmware.coverage.builder import Builder, lstm, svdf
 
 _UNIT = Quantisation((1 / 128,), (0,))
 
