@@ -10,6 +10,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -45,15 +46,34 @@ class Subject:
     images: Images
     counts: Sequence[OpCounts]
     decoder: Decoder
-    issued: dict[CoreParameters, list[int]] = field(default_factory=dict)  # zero-wait cycles, as computed before
+    # Zero-wait cycles as computed before, by op and by the values of those parameters that it depends on.
+    issued: dict[tuple[int, tuple[float, ...]], int] = field(default_factory=dict)
 
     def cycles(self, model: MemoryModel) -> np.ndarray:
         """Of every op, at the parameters of `model`."""
-        if model.core not in self.issued:
-            core = CycleModel(self.decoder.adjusted(model.core))
-            self.issued[model.core] = [core.cycles(one.edges) for one in self.counts]
-        lines = [one.traffic.cycles(model) for one in self.counts]
-        return np.array(self.issued[model.core], float) + np.array(lines, float)
+        core, found = None, []
+        for index, (one, names) in enumerate(zip(self.counts, self.sensitive_to, strict=True)):
+            key = index, tuple(getattr(model.core, name) for name in names)
+            if key not in self.issued:
+                core = core or CycleModel(self.decoder.adjusted(model.core))
+                self.issued[key] = core.cycles(one.edges)
+            found.append(self.issued[key] + one.traffic.cycles(model))
+        return np.array(found, float)
+
+    @cached_property
+    def sensitive_to(self) -> list[tuple[str, ...]]:
+        """The parameters that each op depends on: those of its instructions."""
+        return [_sensitive_to(one, self.decoder) for one in self.counts]
+
+
+def _sensitive_to(counts: OpCounts, decoder: Decoder) -> tuple[str, ...]:
+    blocks = {block for edge in counts.edges for block in (edge.before, edge.to) if block is not None}
+    code = [instruction for block in blocks for instruction in decoder.block(*block)]
+    names = {name for instruction in code for name in instruction.priced_by if name}
+    names |= {"return_cycles"} if any(one.is_return for one in code) else set()
+    names |= {"mispredicted_cycles"} if any(one.is_conditional_branch for one in code) else set()
+    names |= {"load_to_multiply"} if any(one.is_load for one in code) else set()
+    return tuple(sorted(names))
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ def test_the_same_network_gives_the_same_bytes_in_another_folder(built: Firmware
         assert (again.generated / file.name).read_bytes() == file.read_bytes(), file.name
     assert sorted(p.name for p in again.image.parent.iterdir()) == [
         *("firmware.bin", "firmware.elf", "firmware.hex", "footprint.json"),
-        *("generated", "model.tflite", "twin.elf"),
+        *("generated", "memory.json", "model.tflite", "twin.elf"),
     ]
 
 

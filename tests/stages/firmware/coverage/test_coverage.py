@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stages.firmware.fast.dot import Weights
 from stages.firmware.model_source import compile_model
 from stages.graph.arithmetic.int8_reference import run_graph, sample_shape
 from stages.graph.graph import Graph
@@ -58,10 +57,9 @@ def test_the_reference_has_the_bytes_of_tflm(name: str) -> None:
     assert len(np.unique(wanted)) > 2, "nothing was computed"
 
 
-@pytest.mark.parametrize("weights", [None, "small"])
-def test_compiled_for_the_host_they_have_the_bytes_of_tflm(weights: Weights | None, tmp_path: Path) -> None:
+def test_compiled_for_the_host_they_have_the_bytes_of_tflm(tmp_path: Path) -> None:
     graphs = {name: as_compiled(name) for name in NETWORKS}
-    program = build_host_models(list(graphs.values()), tmp_path, weights)
+    program = build_host_models(list(graphs.values()), tmp_path)
     wrong = []
     for number, name in enumerate(graphs):
         stored = coverage_network(name)
