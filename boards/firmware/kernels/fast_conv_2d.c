@@ -1,6 +1,6 @@
 #include "kernels/fast_conv_2d.h"
 
-#include <string.h>
+#include "kernels/inner/fast_move.h"
 
 /* One line of the padded image; outside of the image everything is the zero point, which cancels against the bias. */
 static void widen_line(const struct fast_conv_2d *conv, const int8_t *input, int32_t padded_line, int16_t *wide)
@@ -40,8 +40,8 @@ void fast_conv_2d(const struct fast_conv_2d *conv, const int8_t *input, int16_t 
         if (top >= end) {
             first = end = top;
         } else if (bottom > first + conv->lines) {
-            memmove(buffer, &buffer[(top - first) * conv->line_elements],
-                    (size_t)((end - top) * conv->line_elements) * sizeof *buffer);
+            fast_move(buffer, &buffer[(top - first) * conv->line_elements],
+                      (end - top) * conv->line_elements / 2);
             first = top;
         }
         for (; end < bottom; end++) {
@@ -63,7 +63,7 @@ static void widen_pixels(const struct fast_matrix *matrix, const int8_t *input, 
 {
     const int32_t depth = matrix->depth;
     const int32_t elements = matrix->dot.pixel_elements;
-    if (elements == depth) {
+    if (elements == depth && (depth % 4 == 0 || !matrix->dot.is_apart)) {
         fast_widen(&matrix->dot, input, pixels * depth, buffer);
     } else { /* what is behind the last of a pixel has weight 0, whatever it is */
         for (int32_t pixel = 0; pixel < pixels; pixel++) {

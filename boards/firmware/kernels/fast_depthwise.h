@@ -1,66 +1,46 @@
-/* fast_depthwise.h: DEPTHWISE_CONV_2D on generated assembly (stages/firmware/assembly/depthwise.py). Two rows of the
- * padded image become one line of words, channel by channel: an int16 of the upper row below, one of the lower row
- * above. Each row is widened once; as many lines are kept as the window sees.
+/* fast_depthwise.h: DEPTHWISE_CONV_2D on assembly that is generated for a layer (stages/firmware/assembly/depthwise.py).
+ * Two rows of the padded image become one line of words: an int16 of the upper row below, one of the lower row above.
+ * The lines that the window sees lie in a ring, or, if they are many, in a buffer that moves down the image. An image
+ * too wide for it goes in tiles of some columns, a few rows of outputs at a time.
  */
 #ifndef FAST_DEPTHWISE_H
 #define FAST_DEPTHWISE_H
 
 #include <stdint.h>
 
-#include "kernels/inner/packed_channels.h"
 #include "kernels/inner/window.h"
 
-#define FAST_DEPTHWISE_LINES 4 /* at most */
+#define FAST_DEPTHWISE_LINES 40 /* at most, that a window sees */
 
-/* How the assembly goes from channel to channel, and on along the row; it knows this layout. */
-struct fast_depthwise_walk {
-    const int32_t *records; /* weights, bias and scaling of each channel */
-    int32_t pitch_bytes;    /* from channel to channel of a line */
-    int32_t outputs;        /* from pixel to pixel of the output: its channels */
-    int32_t row_bytes;      /* from row to row of the output */
-    int32_t zero;           /* 2 * zero point of the output + 1 */
-    const int32_t *end;     /* of the records */
-    int32_t next_column;    /* bytes from the last channel's end of a line to the next columns */
-    int32_t next_output;    /* likewise of the output */
-    int32_t count;          /* of columns, or of pairs of them */
-};
+/* One row of a tile's outputs, or two, of all channels whose records lie between `records` and `end`; `lines` are those
+ * that the window sees. */
+typedef void fast_depthwise_function(const int32_t *const *lines, int8_t *y, const int32_t *records,
+                                     const int32_t *end);
 
-/* One, two or four outputs of every channel, `count` times; `lines` are those that the window sees, from its first
- * column on. */
-typedef void fast_depthwise_function(const int32_t *const *lines, int8_t *y, const struct fast_depthwise_walk *walk);
+#define FAST_DEPTHWISE_PAIRED 8 /* values of a round of the next one */
 
-#define FAST_DEPTHWISE_INTERLEAVED 8 /* channels of a round of the next one */
-
-/* The channels of a pixel and of the one below it as words of a line, `pitch_bytes` apart; at least one round. */
-typedef void fast_depthwise_interleave(const int8_t *upper, const int8_t *lower, int32_t *line, int32_t pitch_bytes,
-                                       int32_t rounds);
-
-/* What the record of a channel is made of where flash is short; weights are int8, window height x width x channels. */
-struct fast_depthwise_packed {
-    const int8_t *weights;
-    struct packed_channels channels;
-};
+/* Values of a row and those below them as words, until one would lie at `end`; at least one round. `steps`: bytes from
+ * one round of each row to the next, or 0 where it is repeated. */
+typedef void fast_depthwise_pair(const int8_t *upper, const int8_t *lower, int32_t *line, const int32_t *end,
+                                 const int32_t *steps);
 
 struct fast_depthwise {
-    const int32_t *records; /* of all channels' first outputs, then of their second ...; 0: made from `packed` */
-    struct fast_depthwise_packed packed;
-    /* One column (0: an odd last one goes with the one before it), two columns (0: one by one). */
-    fast_depthwise_function *one_row[2];
-    fast_depthwise_function *two_rows[2];
-    fast_depthwise_interleave *interleave;
-    struct window window; /* vertical stride 1 or 2, dilation 1 */
+    const int32_t *records; /* of all channels' first outputs, then of their second ... */
+    fast_depthwise_function *one_row;
+    fast_depthwise_function *two_rows; /* 0: one by one, with an even stride */
+    fast_depthwise_pair *pair;
+    struct window window; /* dilation 1 */
     uint16_t record_words;
     uint16_t depth_multiplier;
-    uint16_t lines;   /* that are kept */
-    uint16_t columns; /* of a padded line */
-    uint16_t block;   /* channels that go down the image together */
-    int16_t zero;     /* 2 * zero point of the output + 1 */
+    uint16_t lines;   /* of the buffer */
+    uint16_t is_ring; /* whether they are as many as the window sees, at most; else they lie in order */
+    uint16_t columns; /* of a padded line of a tile */
+    uint16_t tile;    /* columns of outputs; the last tile may begin inside the one before */
+    uint16_t strip;   /* rows of outputs, an even number, after which the next tile has its turn */
     int8_t input_zero_point;
 };
 
-/* Scratch of the caller: `buffer` for lines * columns * block words, `records` for block * record_words where they are
- * made (else 0), `padding` one byte per channel of a block. */
-void fast_depthwise(const struct fast_depthwise *conv, const int8_t *input, int32_t *buffer, int32_t *records,
-                    int8_t *padding, int8_t *output);
+/* `buffer`: lines * columns * channels words. */
+void fast_depthwise(const struct fast_depthwise *conv, const int8_t *input, int32_t *buffer, int8_t *output);
 
 #endif

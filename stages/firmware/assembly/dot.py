@@ -40,7 +40,7 @@ from stages.firmware.assembly.scaling import signed_scaling
 from stages.firmware.assembly.schedule import fitted
 
 CHANNELS = 4  # of a block
-_MOST_UNROLLED_PAIRS = 80  # 4.5 KB of code; the instruction cache has 16 KB
+_MOST_UNROLLED_PAIRS = 160  # 9 KB of code; the instruction cache has 16 KB
 _LARGEST_OFFSET = 4095 - 8
 LARGEST_STORE_OFFSET = 4095
 ACCUMULATORS = ("r4", "r5", "r6", "r7", "r8", "r9", "r10", "r11")

@@ -79,6 +79,23 @@ def widen_function() -> str:
     return function_text(f"{WIDENED_VALUES} int8 to int16 a round", WIDEN_NAME, loop)
 
 
+WIDEN_IN_ORDER_NAME = "widen_in_order"
+
+
+@cache
+def widen_in_order_function() -> str:
+    """The same, each value in its place."""
+    code: list[Instruction] = []
+    for n in range(WIDENED_VALUES // 4):
+        four = f"four{n}"
+        code += [load(four, "r0", 4 * n), widen(f"even{n}", four, 0), widen(f"odd{n}", four, 8)]
+        code += [pack_bottoms(f"low{n}", f"even{n}", f"odd{n}"), store(f"low{n}", "r1", 8 * n)]
+        code += [pack_tops(f"high{n}", f"odd{n}", f"even{n}"), store(f"high{n}", "r1", 8 * n + 4)]
+    code += [*add_constant("r0", "r0", WIDENED_VALUES), *add_constant("r1", "r1", 2 * WIDENED_VALUES)]
+    loop = _loop([*code, count_down("r2")], [*(f"r{n}" for n in range(3, 13)), "lr"])
+    return function_text(f"{WIDENED_VALUES} int8 to int16 a round, in order", WIDEN_IN_ORDER_NAME, loop)
+
+
 INTERLEAVE_NAME = "depthwise_interleave"
 
 
@@ -103,6 +120,31 @@ def interleave_function() -> str:
     code += [*add_constant("r0", "r0", INTERLEAVED_CHANNELS), *add_constant("r1", "r1", INTERLEAVED_CHANNELS)]
     body = ["    ldr r4, [sp, #36]", *_loop([*code, count_down("r4")], [*(f"r{n}" for n in range(5, 13)), "lr"])]
     return function_text(f"two rows as words, {INTERLEAVED_CHANNELS} channels a round", INTERLEAVE_NAME, body)
+
+
+PAIR_ROWS_NAME = "pair_rows"
+
+
+@cache
+def pair_rows_function() -> str:
+    """void name(const int8_t *upper, const int8_t *lower, int32_t *line, const int32_t *end, const int32_t *steps)
+
+    Values of a row and those below them as words, an int16 of each, side by side; `steps` are the bytes, of each row,
+    from a round to the next: those of a round, or none, so that it is repeated.
+    """
+    code: list[Instruction] = []
+    for n in range(INTERLEAVED_CHANNELS // 4):
+        above, below, low, high = f"above{n}", f"below{n}", f"low{n}", f"high{n}"
+        code += [load(above, "r0", 4 * n), load(below, "r1", 4 * n)]
+        code += [pack_bottoms(low, above, below), pack_tops(high, below, above)]
+        for half, four in ((0, low), (2, high)):
+            for turn in (0, 8):
+                word = f"word{n}_{half}_{turn}"
+                code += [widen(word, four, turn), store(word, "r2", 4 * (4 * n + half + turn // 8))]
+    code += [add("r0", "r0", "r4"), add("r1", "r1", "r5"), *add_constant("r2", "r2", 4 * INTERLEAVED_CHANNELS)]
+    body = ["    ldr r4, [sp, #36]", "    ldrd r4, r5, [r4]"]
+    body += _loop([*code, compare("r2", "r3")], [*(f"r{n}" for n in range(6, 13)), "lr"])
+    return function_text(f"two rows as words, {INTERLEAVED_CHANNELS} values a round", PAIR_ROWS_NAME, body)
 
 
 def _loop(code: list[Instruction], free: list[str]) -> list[str]:

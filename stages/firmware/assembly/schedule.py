@@ -137,10 +137,13 @@ def fitted(
     free: Sequence[str],
     placed: Mapping[str, str],
     behind: Sequence[Instruction] = (),
+    *,
+    is_quick: bool = False,
 ) -> Fit | None:
     """The body of a loop in its best order found; None if it does not get along with the free registers.
 
-    `placed` says where the values live that exist before, `behind` what comes between two rounds.
+    `placed` says where the values live that exist before, `behind` what comes between two rounds. `is_quick`: only what
+    is best for long code, as a rule.
     """
     waits = _waits(code)
     heights = _heights(len(code), waits)
@@ -151,9 +154,9 @@ def fitted(
     )
     fits = []
     is_long = len(code) > _LONG_CODE  # then the time to try everything counts
-    for choice in choices[:: 2 if is_long else 1]:
-        for window in _WINDOWS[1:3] if is_long else _WINDOWS:
-            for reserve in (0, 1, 2):
+    for choice in choices[2:] if is_quick else choices[:: 2 if is_long else 1]:
+        for window in _QUICK_WINDOWS if is_quick else _WINDOWS[1:3] if is_long else _WINDOWS:
+            for reserve in (0, 1) if is_quick else (0, 1, 2):
                 order = _Issue(code, waits, free, placed, window, reserve).run(choice)
                 if order is not None:
                     fits.append(Fit(tuple(order), loop_cycles([*order, *behind])))
@@ -161,6 +164,7 @@ def fitted(
 
 
 _WINDOWS = (6, 12, 24, 60)  # how far ahead of the oldest waiting instruction to look
+_QUICK_WINDOWS = (24, 40)
 _LONG_CODE = 100
 _MOST_IDLE_CYCLES = 20  # more can only mean that all registers are taken
 

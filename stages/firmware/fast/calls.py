@@ -17,6 +17,7 @@ from stages.firmware.fast.depthwise import depthwise_call
 from stages.firmware.fast.dot import Dot, Place, Weights
 from stages.firmware.fast.scaling import exact_scaling
 from stages.firmware.fast.small import small_call
+from stages.firmware.fast.small_depthwise import small_depthwise_call
 from stages.firmware.kernels.c_text import c_struct
 from stages.firmware.kernels.calls import KernelCall
 from stages.firmware.kernels.parameters import PARAMETER_BYTES, weighted_operands, window_members
@@ -40,7 +41,9 @@ def fast_call(
     if op.kind == "ADD":
         return add_call(graph, op, name, stored)
     if op.kind == "DEPTHWISE_CONV_2D":
-        return depthwise_call(graph, op, name, stored, rows)
+        if stored == "small":
+            return small_depthwise_call(graph, op, name, stored, rows)
+        return depthwise_call(graph, op, name, rows)
     if op.kind == "FULLY_CONNECTED":
         _, weights, _ = weighted_operands(graph, op)
         outputs, depth = weights.shape

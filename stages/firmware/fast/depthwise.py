@@ -1,41 +1,48 @@
-"""Depthwise convolutions as calls of the fast kernel: records of weights and scaling, one per output channel."""
+"""Depthwise convolutions as calls of the fast kernel: records of weights and scaling, assembly for their sizes."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
 from stages.firmware.assembly.depthwise import (
-    MOST_LINES,
-    MOST_LINES_OF_TWO_COLUMNS,
+    MOST_BASES,
     DepthwiseShape,
     column_words,
     depthwise_function,
     is_possible,
     record_words,
 )
-from stages.firmware.assembly.elementwise import INTERLEAVE_NAME, INTERLEAVED_CHANNELS, interleave_function
-from stages.firmware.fast.dot import Weights
-from stages.firmware.fast.packed_channels import PackedChannels, packed_channels
-from stages.firmware.fast.scaling import Scaling, exact_scaling
+from stages.firmware.assembly.elementwise import PAIR_ROWS_NAME, pair_rows_function
+from stages.firmware.fast.scaling import Scaling, exact_scaling, requantisation
 from stages.firmware.kernels.c_text import c_array, c_struct
 from stages.firmware.kernels.calls import KernelCall
 from stages.firmware.kernels.parameters import weighted_operands, weights_title, window_members
-from stages.graph.arithmetic.int8_pointwise import activation_range, zero_point_of
-from stages.graph.graph import ConvOptions, Graph, Op, Tensor
+from stages.graph.arithmetic.int8_pointwise import zero_point_of
+from stages.graph.graph import ConvOptions, Graph, Op
 
 _MOST_TAPS = 64  # their code is straight: 5 KB for 7x7
-_BUFFER_BYTES = 8192  # wanted for lines; a wide image needs more for its fewest channels
-_PACKED_BLOCK = 32  # channels whose records are made at a time: 1.1 KB with a 3x3 window
-_STRUCT_BYTES = 88  # sizeof(struct fast_depthwise)
+_BUFFER_BYTES = 8192  # wanted for lines; a whole row may take half as much again
+_STRIP_ROWS = 4  # of outputs, after which the next tile has its turn
+_STRUCT_BYTES = 64  # sizeof(struct fast_depthwise)
 _MOST = 2**16 - 1  # of what it counts in 16 bits
 
 
-def depthwise_call(
-    graph: Graph, op: Op, name: str, stored: Weights, asked: Collection[int] | None
-) -> KernelCall | None:
-    """None for dilation, high windows and strides, and where the scaling would not be exact.
+@dataclass(frozen=True)
+class _Buffer:
+    """Lines of a tile, and how many rows of outputs are made at once."""
+
+    at_once: int
+    tile: int  # columns of outputs
+    lines: int
+    is_ring: bool
+    strip: int  # rows of outputs
+
+
+def depthwise_call(graph: Graph, op: Op, name: str, asked: Collection[int] | None) -> KernelCall | None:
+    """None for dilation, large windows, and where the scaling would not be exact.
 
     `asked`: numbers of rows that are computed at a time, if not all of them.
     """
@@ -45,108 +52,98 @@ def depthwise_call(
     assert weights.data is not None
     _, height, width, outputs = weights.shape
     channels = source.shape[3]
-    lines = (height + 2 if options.stride[0] == 1 else height + 1) // 2
-    known = options.dilation == (1, 1) and options.stride[0] <= 2 and lines <= MOST_LINES
     scaling = exact_scaling(graph, op, axis=3)
-    columns = (result.shape[2] - 1) * options.stride[1] + width
-    if not known or height * width > _MOST_TAPS or scaling is None or max(outputs, columns) > _MOST:
+    longest = max(outputs, _columns(result.shape[2], options.stride[1], width))
+    if scaling is None or options.dilation != (1, 1) or height * width > _MOST_TAPS or longest > _MOST:
         return None
-    packable = stored == "small" and channels == outputs and not scaling.some_unshifted
-    packed = packed_channels(graph, op, scaling) if packable else None
-    words = record_words(height, width, scaling.some_unshifted)
-    block = min(channels, _PACKED_BLOCK if packed else _largest_block(4 * lines * columns))
-    ends = (*activation_range(result, options.activation), scaling.some_unshifted)
-    shapes = _shapes(op, weights.shape, asked or result.shape[1:2], result.shape[2], lines, ends, stored)
-    names = [[shape.name if shape else "0" for shape in row] for row in shapes]
-    used = [shape for row in shapes for shape in row if shape]
-    if not all(is_possible(shape) for shape in used):
+    heights = asked or result.shape[1:2]
+    ends = requantisation(graph, op, scaling)
+    row_outputs = result.shape[2] * outputs
+
+    def shape(at_once: int, buffer: _Buffer) -> DepthwiseShape:
+        line_bytes = 0 if buffer.is_ring else 4 * channels * _columns(buffer.tile, options.stride[1], width)
+        window = (height, width, *options.stride, at_once, buffer.tile)
+        return DepthwiseShape(*window, 4 * channels, line_bytes, row_outputs, outputs, outputs // channels, ends)
+
+    for buffer in _buffers(options.stride, (height, width), channels, result.shape[2], heights):
+        rows = {1} if buffer.at_once == 1 else {1 + (h > 1) for h in heights} | {1 for h in heights if h % 2}
+        shapes = {at_once: shape(at_once, buffer) for at_once in sorted(rows)}
+        if all(is_possible(each) for each in shapes.values()):
+            break
+    else:
         return None
-    arrays, members, stored_bytes = (
-        _packed(name, weights, packed) if packed else _recorded(name, weights, scaling, outputs // channels)
-    )
+    columns = _columns(buffer.tile, options.stride[1], width)
+    records = packed_records(scaling, weights.data[0], outputs // channels, ends.is_masked)
+    title = f"{weights_title(weights)}, int16 with bias and scaling in records of {records.shape[1]} words"
     params = {
-        **members,
-        "record_words": words,
-        "zero": scaling.zero,
-        "depth_multiplier": outputs // channels,
-        "one_row": names[0],
-        "two_rows": names[1],
-        "interleave": INTERLEAVE_NAME,
+        "records": f"{name}_records",
+        "one_row": shapes[1].name if 1 in shapes else "0",
+        "two_rows": shapes[2].name if 2 in shapes else "0",
+        "pair": PAIR_ROWS_NAME,
         "window": window_members(graph, op),
-        "lines": lines,
+        "record_words": records.shape[1],
+        "depth_multiplier": outputs // channels,
+        "lines": buffer.lines,
+        "is_ring": int(buffer.is_ring),
         "columns": columns,
-        "block": block,
+        "tile": buffer.tile,
+        "strip": buffer.strip,
         "input_zero_point": zero_point_of(source),
     }
-    declarations = f"fast_depthwise_interleave {INTERLEAVE_NAME};\n"
-    declarations += "".join(f"fast_depthwise_function {shape.name};\n" for shape in used)
-    line_words, made_words = lines * columns * block, words * block if packed else 0
-    members_of_scratch = [f"int32_t lines[{line_words}];", f"int8_t padding[{block}];"]
-    members_of_scratch += [f"int32_t records[{made_words}];"] if packed else []
-    made = f"scratch.{name}.records" if packed else "0"
+    declarations = f"fast_depthwise_pair {PAIR_ROWS_NAME};\n"
+    declarations += "".join(f"fast_depthwise_function {each.name};\n" for each in shapes.values())
+    words = buffer.lines * columns * channels
+    array = c_array("int32_t", f"{name}_records", records, title)
     return KernelCall(
         kernel="fast_depthwise",
-        call=f"fast_depthwise(&{name}, {{0}}, scratch.{name}.lines, {made}, scratch.{name}.padding, {{1}});",
-        constants=declarations + arrays + c_struct("fast_depthwise", name, params),
-        constant_bytes=stored_bytes + _STRUCT_BYTES,
+        call=f"fast_depthwise(&{name}, {{0}}, scratch.{name}, {{1}});",
+        constants=declarations + array + c_struct("fast_depthwise", name, params),
+        constant_bytes=records.nbytes + _STRUCT_BYTES,
         header="kernels/fast_depthwise.h",
-        scratch=f"struct {{ {' '.join(members_of_scratch)} }} {name};",
-        scratch_bytes=4 * (line_words + made_words) + block + -block % 4,
+        scratch=f"int32_t {name}[{words}];",
+        scratch_bytes=4 * words,
         activations=(op.inputs[0], op.outputs[0]),
         assembly=(
-            (INTERLEAVE_NAME, interleave_function()),
-            *((shape.name, depthwise_function(shape)) for shape in used),
+            (PAIR_ROWS_NAME, pair_rows_function()),
+            *((each.name, depthwise_function(each)) for each in shapes.values()),
         ),
     )
 
 
-def _largest_block(bytes_a_channel: int) -> int:
-    """Channels whose lines fit the buffer, a whole number of rounds of the interleaving if possible."""
-    return max(INTERLEAVED_CHANNELS, _BUFFER_BYTES // bytes_a_channel // INTERLEAVED_CHANNELS * INTERLEAVED_CHANNELS)
+def _columns(tile: int, stride: int, width: int) -> int:
+    """Of a padded line."""
+    return (tile - 1) * stride + width
 
 
-def _recorded(name: str, weights: Tensor, scaling: Scaling, multiples: int) -> tuple[str, dict[str, object], int]:
-    """Records ready for the assembly: arrays, members of struct fast_depthwise, bytes."""
-    assert weights.data is not None
-    records = packed_records(scaling, weights.data[0], multiples)
-    title = f"{weights_title(weights)}, int16 with bias and scaling in records of {records.shape[1]} words"
-    return c_array("int32_t", f"{name}_records", records, title), {"records": f"{name}_records"}, records.nbytes
+def _buffers(
+    stride: tuple[int, int], window: tuple[int, int], channels: int, width: int, heights: Collection[int]
+) -> Iterator[_Buffer]:
+    """Two rows at once and all columns, if there is room; else one by one, where the stride is even; else tiles."""
+    rows = max(heights)
+    every = ((rows - 1) * stride[0] + window[0] + 1) // 2
+
+    def buffer(at_once: int, tile: int, strip: int) -> _Buffer:
+        least = ((at_once - 1) * stride[0] + window[0] + 1) // 2
+        is_ring = least <= MOST_BASES
+        wanted = _BUFFER_BYTES // (4 * channels * _columns(tile, stride[1], window[1]))
+        return _Buffer(at_once, tile, least if is_ring else max(least, min(every, wanted)), is_ring, strip)
+
+    whole = rows + rows % 2
+    for at_once in (min(rows, 2), *([1] if stride[0] % 2 == 0 and rows > 1 else [])):
+        found = buffer(at_once, width, whole)
+        if 4 * found.lines * channels * _columns(width, stride[1], window[1]) <= 3 * _BUFFER_BYTES // 2:
+            yield found
+    parts, tile = 1, width
+    while tile > 1:
+        parts += 1
+        tile = -(-width // parts)
+        found = buffer(min(rows, 2), tile, min(whole, _STRIP_ROWS))
+        if tile <= 2 or 4 * found.lines * channels * _columns(tile, stride[1], window[1]) <= _BUFFER_BYTES:
+            yield found
+    yield buffer(min(rows, 2), width, whole)
 
 
-def _packed(name: str, weights: Tensor, channels: PackedChannels) -> tuple[str, dict[str, object], int]:
-    """int8 weights, from which the kernel makes records block by block."""
-    assert weights.data is not None
-    arrays = c_array("int8_t", f"{name}_weights", weights.data, weights_title(weights)) + channels.declaration(name)
-    members = {"weights": f"{name}_weights", "channels": channels.members(name)}
-    return arrays, {"packed": members}, weights.nbytes + channels.codes.nbytes
-
-
-def _shapes(
-    op: Op,
-    window: tuple[int, ...],
-    heights: Collection[int],
-    width: int,
-    lines: int,
-    ends: tuple[int, int, bool],
-    stored: Weights,
-) -> tuple[tuple[DepthwiseShape | None, ...], ...]:
-    """The functions that a layer calls: for one row and two rows of outputs, each for one column and two."""
-    assert isinstance(op.options, ConvOptions)
-    vertical, horizontal = op.options.stride
-    rows = {1: vertical == 2 or any(h % 2 == 1 for h in heights), 2: vertical == 1 and max(heights) > 1}
-    step = op.options.depth_multiplier
-
-    def shape(r: int, c: int) -> DepthwiseShape:
-        return DepthwiseShape(window[1], window[2], r, c, horizontal, step, *ends)
-
-    in_twos = (
-        width > 1 and lines <= MOST_LINES_OF_TWO_COLUMNS and all(is_possible(shape(r, 2)) for r in rows if rows[r])
-    )
-    columns = {1: (width % 2 == 1 and stored == "fast") or not in_twos, 2: in_twos}
-    return tuple(tuple(shape(r, c) if rows[r] and columns[c] else None for c in (1, 2)) for r in (1, 2))
-
-
-def packed_records(scaling: Scaling, weights: np.ndarray, multiples: int) -> np.ndarray:
+def packed_records(scaling: Scaling, weights: np.ndarray, multiples: int, is_masked: bool) -> np.ndarray:
     """int32 records of all outputs 0 of the channels, then of all outputs 1 ..., as assembly/depthwise.py reads them.
 
     `weights`: height x width x outputs.
@@ -157,7 +154,7 @@ def packed_records(scaling: Scaling, weights: np.ndarray, multiples: int) -> np.
         scaled = np.concatenate([scaled, np.zeros_like(scaled)])
     pairs = np.stack([scaled[:-1], scaled[1:]], axis=-1)  # pairs of rows x columns x outputs x 2
     words = np.ascontiguousarray(pairs.transpose(2, 1, 0, 3)).view("<i4").reshape(outputs, width * column_words(height))
-    ends = scaling.words if scaling.some_unshifted else np.stack([scaling.multiplier, scaling.right - 1], axis=1)
-    records = np.concatenate([words, scaling.bias[:, np.newaxis], ends], axis=1).astype(np.int32)
-    assert records.shape[1] == record_words(height, width, scaling.some_unshifted)
+    ends = [scaling.bias, scaling.multiplier, scaling.addend, scaling.right, *([scaling.mask] if is_masked else [])]
+    records = np.concatenate([words, np.stack(ends, axis=1)], axis=1).astype(np.int32)
+    assert records.shape[1] == record_words(height, width, is_masked)
     return records.reshape(-1, multiples, records.shape[1]).transpose(1, 0, 2).reshape(outputs, -1)

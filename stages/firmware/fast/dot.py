@@ -16,13 +16,19 @@ from stages.firmware.assembly.dot import (
     header_words,
     vector_function,
 )
-from stages.firmware.assembly.elementwise import WIDEN_NAME, widen_function
+from stages.firmware.assembly.elementwise import (
+    WIDEN_IN_ORDER_NAME,
+    WIDEN_NAME,
+    widen_function,
+    widen_in_order_function,
+)
 from stages.firmware.fast.scaling import Scaling, requantisation
 from stages.firmware.kernels.c_text import c_array
 from stages.firmware.kernels.parameters import weighted_operands, weights_title
 from stages.graph.graph import Graph, Op
 
 Weights = Literal["fast", "small"]  # int16, ready for the multiplier, or int8, widened on the way there
+_MANY_CHANNELS = 32  # for which it pays to widen pixel by pixel
 _MOST_OF_A_HIGH_SUM = 2**23  # 256 times as much has to fit a register
 
 
@@ -47,9 +53,13 @@ class Dot:
         self.outputs, self.lines, self.taps = weights.shape
         self.title, self.name, self.place = weights_title(original), name, place
         # Channels in fours may stay in the order in which they are widened fastest; the weights take it on.
-        self.is_apart = original.shape[-1] % 4 == 0
+        channels = original.shape[-1]
+        is_pixel = self.lines == 1 and self.taps == channels
+        self.is_apart = channels % 4 == 0 or (is_pixel and channels >= _MANY_CHANNELS)
         if self.is_apart:
-            weights = weights.reshape(*weights.shape[:2], -1, 4)[..., [0, 2, 1, 3]].reshape(weights.shape)
+            fours = self.taps // 4 * 4
+            apart = weights[..., :fours].reshape(*weights.shape[:2], -1, 4)[..., [0, 2, 1, 3]]
+            weights = np.concatenate([apart.reshape(*weights.shape[:2], fours), weights[..., fours:]], axis=2)
         self.stored = min(self.outputs, CHANNELS)
         halves = _halves(scaling, weights) if place.pixels == {1} and self.lines == 1 else None
         self.is_vector = halves is not None
@@ -94,25 +104,31 @@ class Dot:
             "two_pixels": self.functions.get(2, "0"),
             "one_pixel": self.functions.get(1, "0"),
             "blocks": f"{self.name}_blocks",
-            "widen": WIDEN_NAME if self.is_apart else "0",
+            "widen": self._widening[0],
             "outputs": self.outputs,
             "block_words": self.blocks.shape[1],
             "pixel_elements": self.pixel_elements,
+            "is_apart": int(self.is_apart),
         }
+
+    @property
+    def _widening(self) -> tuple[str, str]:
+        if self.is_apart:
+            return WIDEN_NAME, widen_function()
+        return WIDEN_IN_ORDER_NAME, widen_in_order_function()
 
     @property
     def stored_bytes(self) -> int:
         return self.blocks.nbytes
 
     def declarations(self) -> str:
-        functions = f"fast_widen_function {WIDEN_NAME};\n" if self.is_apart else ""
+        functions = f"fast_widen_function {self._widening[0]};\n"
         functions += "".join(f"fast_dot_function {name};\n" for name in self.functions.values())
         title = f"{self.title}, int{8 * self.element_bytes} in blocks of {CHANNELS} outputs"
         return functions + c_array("int32_t", f"{self.name}_blocks", self.blocks, title)
 
     def assembly(self) -> tuple[tuple[str, str], ...]:
-        widening = ((WIDEN_NAME, widen_function()),) if self.is_apart else ()
-        return (*widening, *((shape.name, _text(shape)) for shape in self._shapes().values()))
+        return (self._widening, *((shape.name, _text(shape)) for shape in self._shapes().values()))
 
 
 def _text(shape: DotShape | VectorShape) -> str:

@@ -115,6 +115,38 @@ def _fast_conv_2d(graph: Graph, op: Op, call: KernelCall) -> Iterator[Moment]:
 
 
 def _fast_depthwise(graph: Graph, op: Op, call: KernelCall) -> Iterator[Moment]:
+    """Two lines of the padded image at a time go into the buffer; a step is one row or two, a strip some steps."""
+    window = window_members(graph, op)
+    outputs = graph.tensors[op.outputs[0]].shape[3]
+    width, height, stride = window["output_width"], window["output_height"], window["stride_y"]
+    tile, strip = _member(call, "tile", width), _member(call, "strip", height)
+    at_once = 1 if ".two_rows = 0," in call.constants else 2
+    starts = [min(start, width - tile) for start in range(0, width, tile)]
+
+    def byte(line: int, start: int) -> list[int]:
+        """The first of the image that a tile sees from this line on; none where nothing is left."""
+        row = max(0, 2 * line - window["padding_top"])
+        column = max(0, start * window["stride_x"] - window["padding_left"])
+        inside = row < window["input_height"] and column < window["input_width"]
+        return [(row * window["input_width"] + column) * window["channels"]] if inside else []
+
+    for first in range(0, height, strip):
+        end = min(first + strip, height)
+        for number, start in enumerate(starts):
+            later = byte(end * stride // 2, 0) if end < height else []
+            later += [place for each in starts[number + 1 :] for place in byte(first * stride // 2, each)]
+            if len(starts) == 1 and end == height:
+                later = []
+            for y in range(first, end, at_once):
+                done = min(y + at_once, end)
+                seen = ((done - y - 1) * stride + window["height"] + 1) // 2
+                held = max(y * stride // 2 + seen, done * stride // 2)
+                found = [*later, *(byte(held, start) if done < end else [])]
+                if found:
+                    yield ((done - 1) * width + start + tile) * outputs, min(found)
+
+
+def _small_depthwise(graph: Graph, op: Op, call: KernelCall) -> Iterator[Moment]:
     """Two lines of the padded image at a time are interleaved into the buffer; a step is two rows with stride 1."""
     window = window_members(graph, op)
     row_bytes = window["output_width"] * graph.tensors[op.outputs[0]].shape[3]
@@ -201,6 +233,7 @@ _KERNELS: dict[str, Callable[[Graph, Op, KernelCall], Iterator[Moment]]] = {
     "fast_vector": _fast_vector,
     "fast_conv_2d": _fast_conv_2d,
     "fast_depthwise": _fast_depthwise,
+    "small_depthwise": _small_depthwise,
     "small_matrix": _fast_matrix,
     "small_conv_2d": _fast_conv_2d,
     "fast_add": _element_by_element,

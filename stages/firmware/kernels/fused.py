@@ -18,6 +18,7 @@ _WINDOWED = {
     "fast_conv_2d": "fast_conv_2d",
     "small_conv_2d": "small_conv_2d",
     "fast_depthwise": "fast_depthwise",
+    "small_depthwise": "small_depthwise",
     "conv_2d": "conv_2d",
     "depthwise_conv_2d": "depthwise_conv_2d",
     "average_pool_2d": "pool_2d",

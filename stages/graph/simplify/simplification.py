@@ -2,7 +2,8 @@
 
 First, operators are written with fewer kinds (`lowering`). Then operators that do nothing (`idle_ops`) and channels
 that are constant or that nobody reads (`idle_channels`) go, by turns until nothing changes: an op may become idle once
-its channels are gone. Inputs and outputs of the network stay as they are.
+its channels are gone. What is left of a depthwise convolution with one channel becomes a convolution (`one_channel`),
+for which there are faster kernels. Inputs and outputs of the network stay as they are.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from stages.graph.graph import Graph
 from stages.graph.simplify.idle_channels import without_idle_channels
 from stages.graph.simplify.idle_ops import without_idle_ops
 from stages.graph.simplify.lowering import lowered
+from stages.graph.simplify.one_channel import without_disguise
 
 _MOST_ROUNDS = 10  # two are the rule
 
@@ -20,7 +22,7 @@ def simplify(graph: Graph) -> Graph:
     found = lowered(graph)
     for _ in range(_MOST_ROUNDS):
         before = found
-        found = without_idle_channels(without_idle_ops(found))
+        found = without_disguise(without_idle_channels(without_idle_ops(found)))
         if found is before:
             break
     return graph if found is graph else _compacted(found)

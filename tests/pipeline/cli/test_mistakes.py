@@ -141,4 +141,5 @@ def test_a_users_file_holds_only_what_is_theirs(tmp_path):
     assert listed["mine"]["description"] == "my own" and "kws_dscnn_m" in listed
     assert listed["mine"]["boards"] == ["nucleo_f767zi", "nucleo_h743zi2"]
     steps = [item["step"] for item in json.loads(pipeline(tmp_path, "plan mine --quick --json").stdout)]
-    assert steps[:3] == ["prepare", "prune", "qat"] and "measure[nucleo_f767zi]" in steps
+    assert [step for step in steps if step in ("prepare", "prune", "qat")] == ["prepare", "prune", "qat"]
+    assert "measure[nucleo_f767zi]" in steps

@@ -17,7 +17,14 @@ from pathlib import Path
 from stages.firmware.assembly.depthwise import DepthwiseShape, depthwise_function
 from stages.firmware.assembly.dot import DotShape, Requantisation, VectorShape, dot_function, vector_function
 from stages.firmware.assembly.dot_loop import LoopShape, dot_loop_function
-from stages.firmware.assembly.elementwise import add_function, interleave_function, widen_function
+from stages.firmware.assembly.elementwise import (
+    add_function,
+    interleave_function,
+    pair_rows_function,
+    widen_function,
+    widen_in_order_function,
+)
+from stages.firmware.assembly.small_depthwise import SmallDepthwiseShape, small_depthwise_function
 from stages.firmware.fast.calls import fast_call
 from stages.firmware.fast.dot import Weights
 from stages.firmware.kernels.access_order import overlap_distance
@@ -38,7 +45,7 @@ Row = tuple[str, ...]
 
 def assembly_rows() -> Iterator[Row]:
     """Function, lines, digest."""
-    texts = [widen_function(), interleave_function()]
+    texts = [widen_function(), widen_in_order_function(), interleave_function(), pair_rows_function()]
     texts += [add_function(right, limits) for right, limits in zip((1, 9, 22), _LIMITS, strict=True)]
     # Lines, pairs, bytes from line to line, from pixel to pixel: straight, in parts, in lines, both; far offsets.
     sizes = [(1, 1, 0, 4), (3, 5, 40, 12), (2, 163, 700, 16), (3, 3, 2048, 16), (1, 81, 0, 324), (3, 40, 400, 8)]
@@ -53,7 +60,16 @@ def assembly_rows() -> Iterator[Row]:
     # Window, outputs at a time, stride, depth multiplier, range, whether a channel has no right shift.
     windows = [(1, 1, 1, 1, 1), (1, 2, 2, 2, 1), (3, 3, 1, 2, 2), (2, 3, 1, 2, 1), (8, 1, 1, 1, 1), (7, 2, 2, 1, 1)]
     windows += [(4, 1, 2, 2, 1), (3, 1, 1, 1, 3, 2), (3, 3, 2, 2, 1), (3, 2, 1, 2, 1, 4, -20, 10, True)]
-    texts += [depthwise_function(DepthwiseShape(*window)) for window in windows]
+    texts += [small_depthwise_function(SmallDepthwiseShape(*window)) for window in windows]
+    # Window, strides, outputs at a time; bytes from column to column and line to line; outputs to the next row, column.
+    rows = [(3, 3, 1, 1, 2, 5, 64, 0, 80, 16), (3, 3, 2, 2, 2, 9, 40, 0, 90, 10), (1, 1, 1, 1, 1, 1, 4, 0, 1, 1)]
+    rows += [
+        (9, 1, 1, 1, 2, 3, 40, 120, 30, 10),
+        (2, 4, 3, 1, 1, 14, 12, 0, 42, 3),
+        (3, 3, 1, 1, 2, 24, 400, 0, 5000, 100),
+    ]
+    texts += [depthwise_function(DepthwiseShape(*one)) for one in rows]
+    texts += [depthwise_function(DepthwiseShape(*rows[0], 2, end)) for end in (ends[0], ends[5])]
     for text in texts:
         name = next(line.removesuffix(":") for line in text.splitlines() if line.endswith(":"))
         yield name, str(text.count("\n")), _digest(text)

@@ -41,15 +41,13 @@ static inline void widen_four_apart(const int8_t *source, int16_t *even, int16_t
 
 void fast_widen(const struct fast_dot *dot, const int8_t *source, int32_t count, int16_t *wide)
 {
-    int32_t done = 0;
-    if (dot->widen != 0) {
-        const int32_t rounds = count / FAST_WIDENED;
-        if (rounds > 0) {
-            dot->widen(source, wide, rounds);
-        }
-        for (done = rounds * FAST_WIDENED; done + 3 < count; done += 4) {
-            widen_four_apart(&source[done], &wide[done], &wide[done + 2]);
-        }
+    const int32_t rounds = count / FAST_WIDENED;
+    int32_t done = rounds * FAST_WIDENED;
+    if (rounds > 0) {
+        dot->widen(source, wide, rounds);
+    }
+    for (; dot->is_apart && done + 3 < count; done += 4) {
+        widen_four_apart(&source[done], &wide[done], &wide[done + 2]);
     }
     for (; done < count; done++) {
         wide[done] = source[done];

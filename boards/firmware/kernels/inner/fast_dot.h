@@ -15,25 +15,25 @@ typedef void fast_dot_function(const int16_t *x, const int32_t *block, int8_t *y
 
 #define FAST_WIDENED 16 /* values of a round of the next one */
 
-/* int8 to int16, of each four 0 and 2, then 1 and 3; at least one round. */
+/* int8 to int16, in their order, or of each four 0 and 2, then 1 and 3; at least one round. */
 typedef void fast_widen_function(const int8_t *source, int16_t *wide, int32_t rounds);
 
 struct fast_dot {
     fast_dot_function *two_pixels;
     fast_dot_function *one_pixel;
     const int32_t *blocks;      /* one for each four outputs; the last may begin inside the one before */
-    fast_widen_function *widen; /* 0: x keeps the order of the taps; else of each four 0, 2, 1, 3 */
+    fast_widen_function *widen;
     int32_t outputs;
     int32_t block_words;
     int32_t pixel_elements; /* of x, from pixel to pixel */
+    int32_t is_apart;       /* of each four values x has 0, 2, 1, 3; else it keeps the order of the taps */
 };
 
 /* Outputs of pixels that lie side by side: `together` of them for two_pixels(), in groups of two or each with the one
  * below it, as that function was made; then `alone` for one_pixel(). */
 void fast_dot(const struct fast_dot *dot, const int16_t *x, int32_t together, int32_t alone, int8_t *output);
 
-/* int8 to int16 in the order that `dot` wants, no alignment needed; where that is not the taps', `count` is a multiple
- * of four. */
+/* int8 to int16 in the order that `dot` wants, no alignment needed; what is behind the last four keeps its order. */
 void fast_widen(const struct fast_dot *dot, const int8_t *source, int32_t count, int16_t *wide);
 void fast_fill(int16_t *wide, int32_t count, int16_t value);
 

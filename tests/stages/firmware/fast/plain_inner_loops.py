@@ -15,6 +15,7 @@ _SHARED = """
 #include "kernels/add.h"
 #include "kernels/fast_depthwise.h"
 #include "kernels/inner/fast_dot.h"
+#include "kernels/small_depthwise.h"
 #include "kernels/small_dot.h"
 
 static int64_t int16_at(const void *base, int64_t byte)
@@ -113,7 +114,8 @@ static void vector(const int16_t *x, const int32_t *block, int8_t *y, const void
 }
 
 /* shape: window height and width, rows and columns of outputs, stride, step, limits, some unshifted */
-static void depthwise(const int32_t *const *lines, int8_t *y, const struct fast_depthwise_walk *walk, const int *shape)
+static void small_depthwise_rows(const int32_t *const *lines, int8_t *y, const struct small_depthwise_walk *walk,
+                                 const int *shape)
 {
     const int height = shape[0], width = shape[1], pairs = height > 1 ? height - 1 : 1;
     for (int round = 0; round < walk->count; round++) {
@@ -139,6 +141,45 @@ static void depthwise(const int32_t *const *lines, int8_t *y, const struct fast_
         }
         channel++;
     }
+    }
+}
+
+/* shape: window height and width, strides, rows and columns of outputs, bytes from column to column and line to line,
+   outputs from row to row, from column to column and from channel to channel, is masked, limits */
+static void depthwise(const int32_t *const *lines, int8_t *y, const int32_t *record, const int32_t *end,
+                      const int *shape)
+{
+    const int height = shape[0], width = shape[1], pairs = height > 1 ? height - 1 : 1, ends = width * pairs;
+    for (int channel = 0; record != end; channel++, record += ends + (shape[11] ? 5 : 4)) {
+        for (int output = 0; output < shape[4] * shape[5]; output++) {
+            const int row = output / shape[5], column = output % shape[5];
+            int64_t sum = record[ends];
+            for (int tap = 0; tap < height * width; tap++) {
+                const int tap_row = tap / width, tap_column = tap % width, at = row * shape[2] + tap_row;
+                const int64_t byte = 4 * channel + (int64_t)(column * shape[3] + tap_column) * shape[6];
+                const int32_t *weights = &record[tap_column * pairs];
+                const int64_t weight = tap_row == 0 ? int16_at(weights, 0) : int16_at(&weights[tap_row - 1], 2);
+                sum += weight * int16_at(lines[at / 2], byte + 2 * (at % 2));
+            }
+            y[channel * shape[10] + row * shape[8] + column * shape[9]] =
+                scaled(sum, record[ends + 1], record[ends + 2], record[ends + 3], &shape[12]);
+        }
+    }
+}
+
+static void pair(const int8_t *upper, const int8_t *lower, int32_t *line, const int32_t *end, const int32_t *steps)
+{
+    for (; line != end; upper += steps[0], lower += steps[1]) {
+        for (int index = 0; index < 8; index++) {
+            *line++ = (int32_t)(((uint32_t)upper[index] & 0xffffu) | (uint32_t)lower[index] << 16);
+        }
+    }
+}
+
+static void widen_in_turn(const int8_t *source, int16_t *wide, int32_t rounds)
+{
+    for (int32_t index = 0; index < 16 * rounds; index++) {
+        wide[index] = source[index];
     }
 }
 
@@ -172,8 +213,9 @@ static void sums(const struct fast_add *params, const int8_t *first, const int8_
 _DOT_LOOP = re.compile(r"dot_loop_([12])x4(?:_(\d+)_(\d+))?(_unshifted)?")
 _ENDS = r"(?:_(\d+)_(\d+))?(?:_above)?(_masked)?"
 _DOT = re.compile(r"dot_([12])x(\d+)_(\d+)_(\d+)_(\d+)_(\d+)_(\d+)_(\d+)_(\d+)" + _ENDS)
+_DEPTHWISE = re.compile(r"depthwise_(\d+)x(\d+)_(\d+)x(\d+)_([12])x" + r"(\d+)_" * 5 + r"(\d+)" + _ENDS)
 _VECTOR = re.compile(r"vector_(\d+)_(\d+)" + _ENDS)
-_DEPTHWISE = re.compile(r"depthwise_(\d+)x(\d+)_([12])x([12])_(\d+)_(\d+)(?:_(\d+)_(\d+))?(_unshifted)?")
+_SMALL_DEPTHWISE = re.compile(r"small_depthwise_(\d+)x(\d+)_([12])x([12])_(\d+)_(\d+)(?:_(\d+)_(\d+))?(_unshifted)?")
 
 
 _ADD = re.compile(r"add_(\d+)(?:_(\d+)_(\d+))?")
@@ -182,9 +224,8 @@ _ADD = re.compile(r"add_(\d+)(?:_(\d+)_(\d+))?")
 def plain_inner_loops(names: Iterable[str]) -> str:
     """C source that defines the functions of these names."""
     # Whatever a program does not call must be used somehow, or the compiler complains.
-    used = ", ".join(
-        f"(void){name}" for name in ("dot", "vector", "dot_loop", "depthwise", "interleave", "widen_all", "sums")
-    )
+    kinds = "dot vector dot_loop depthwise small_depthwise_rows interleave pair widen_all widen_in_turn sums"
+    used = ", ".join(f"(void){name}" for name in kinds.split())
     unused = f"void use_all(void);\nvoid use_all(void)\n{{\n    {used};\n}}\n"
     return _SHARED + unused + "\n".join(map(_function, sorted(set(names))))
 
@@ -195,12 +236,17 @@ def _function(name: str) -> str:
         shape = [int(pixels), *_limits(lowest, highest), int(bool(unshifted))]
         arguments = "const struct small_dot_walk *walk"
         return _wrapper(name, "small_dot_function", arguments, "dot_loop(walk, shape);", shape)
-    for pattern, kind in ((_DOT, "dot"), (_VECTOR, "vector")):
+    product = "const int16_t *x, const int32_t *block, int8_t *y, const void *end"
+    rows = "const int32_t *const *lines, int8_t *y, const int32_t *records, const int32_t *end"
+    for pattern, arguments, c_type, call in (
+        (_DOT, product, "fast_dot_function", "dot(x, block, y, end, shape);"),
+        (_VECTOR, product, "fast_dot_function", "vector(x, block, y, end, shape);"),
+        (_DEPTHWISE, rows, "fast_depthwise_function", "depthwise(lines, y, records, end, shape);"),
+    ):
         if found := pattern.fullmatch(name):
             *sizes, lowest, highest, masked = found.groups()
             shape = [*map(int, sizes), int(bool(masked)), *_limits(lowest, highest)]
-            arguments = "const int16_t *x, const int32_t *block, int8_t *y, const void *end"
-            return _wrapper(name, "fast_dot_function", arguments, f"{kind}(x, block, y, end, shape);", shape)
+            return _wrapper(name, c_type, arguments, call, shape)
     if found := _ADD.fullmatch(name):
         right, lowest, highest = found.groups()
         arguments = (
@@ -212,16 +258,24 @@ def _function(name: str) -> str:
         arguments = "const int8_t *source, int16_t *wide, int32_t rounds"
         call = "widen_all(source, wide, rounds);\n    (void)shape;"
         return _wrapper(name, "fast_widen_function", arguments, call, [0])
+    if name == "widen_in_order":
+        arguments = "const int8_t *source, int16_t *wide, int32_t rounds"
+        call = "widen_in_turn(source, wide, rounds);\n    (void)shape;"
+        return _wrapper(name, "fast_widen_function", arguments, call, [0])
+    if name == "pair_rows":
+        arguments = "const int8_t *upper, const int8_t *lower, int32_t *line, const int32_t *end, const int32_t *steps"
+        call = "pair(upper, lower, line, end, steps);\n    (void)shape;"
+        return _wrapper(name, "fast_depthwise_pair", arguments, call, [0])
     if name == "depthwise_interleave":
         arguments = "const int8_t *upper, const int8_t *lower, int32_t *line, int32_t pitch_bytes, int32_t rounds"
         call = "interleave(upper, lower, line, pitch_bytes, rounds);\n    (void)shape;"
-        return _wrapper(name, "fast_depthwise_interleave", arguments, call, [0])
-    found = _DEPTHWISE.fullmatch(name)
+        return _wrapper(name, "small_depthwise_interleave", arguments, call, [0])
+    found = _SMALL_DEPTHWISE.fullmatch(name)
     assert found, name
     *sizes, lowest, highest, unshifted = found.groups()
-    arguments = "const int32_t *const *lines, int8_t *y, const struct fast_depthwise_walk *walk"
+    arguments = "const int32_t *const *lines, int8_t *y, const struct small_depthwise_walk *walk"
     shape = [*map(int, sizes), *_limits(lowest, highest), int(bool(unshifted))]
-    return _wrapper(name, "fast_depthwise_function", arguments, "depthwise(lines, y, walk, shape);", shape)
+    return _wrapper(name, "small_depthwise_function", arguments, "small_depthwise_rows(lines, y, walk, shape);", shape)
 
 
 def _limits(lowest: str | None, highest: str | None) -> tuple[int, int]:

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stages.firmware.assembly.depthwise import DepthwiseShape, is_possible
 from stages.firmware.assembly.instructions import load, move, multiply
 from stages.firmware.assembly.schedule import scheduled
+from stages.firmware.assembly.small_depthwise import SmallDepthwiseShape, is_possible
 from stages.firmware.fast.dot import Weights
 from stages.firmware.model_source import CompiledModel, compile_model
 from stages.graph.graph import ActivationOptions, ConvOptions, Graph, PoolOptions, Quantisation
@@ -94,6 +94,25 @@ def _depthwise(seed: int) -> Graph:
     return _rescaled(builder.graph(builder.depthwise(x, (3, 3), options, per_channel=seed % 5 > 0)), seed)
 
 
+def _windows(seed: int) -> Graph:
+    """Depthwise windows, strides and multipliers of all kinds; images wider than the buffer."""
+    builder = Int8Builder(seed)
+    rng = builder.rng
+    kernel = ((9, 1), (10, 1), (15, 1), (1, 7), (5, 5), (2, 3), (4, 3), (3, 3))[seed % 8]
+    height, width = (int(rng.integers(side, side + 8)) for side in kernel)
+    channels = int(rng.choice([1, 3, 4, 8, 9, 17, 40]))
+    if seed % 8 == 7:  # tiles
+        height, width, channels = 7, 30 + seed % 3, 50 + 30 * (seed // 8 % 3)
+    options = ConvOptions(
+        stride=(int(rng.integers(1, 4)), int(rng.integers(1, 4))),
+        padding=("same", "valid")[seed // 2 % 2],
+        activation=_ACTIVATIONS[seed % 3],
+        depth_multiplier=(1, 1, 1, 3)[seed % 4],
+    )
+    x = builder.input(height, width, channels)
+    return _rescaled(builder.graph(builder.depthwise(x, kernel, options, per_channel=seed % 5 > 0)), seed)
+
+
 def _fully_connected(seed: int) -> Graph:
     builder = Int8Builder(seed)
     rng = builder.rng
@@ -131,6 +150,7 @@ MAKERS = {
     "one_channel": _one_channel,
     "pointwise": _pointwise,
     "depthwise": _depthwise,
+    "windows": _windows,
     "fully_connected": _fully_connected,
     "few_outputs": _few_outputs,
     "add": _add,
@@ -185,11 +205,11 @@ def test_fast_kernels_on_the_twin_give_the_bits_of_tflm(weights: Weights, tmp_pa
 
 
 def test_a_depthwise_window_without_registers_for_two_columns_takes_one(tmp_path: Path) -> None:
-    in_twos = DepthwiseShape(4, 4, 2, 2, 3, 1, lowest=-42, highest=-18, some_unshifted=False)
+    in_twos = SmallDepthwiseShape(4, 4, 2, 2, 3, 1, lowest=-42, highest=-18, some_unshifted=False)
     assert not is_possible(in_twos)
     assert is_possible(replace(in_twos, columns=1))
-    model = _compiled(random_network(196))
-    assert model.calls[0].kernel == "fast_depthwise"
+    model = _compiled(random_network(196), "small")
+    assert model.calls[0].kernel == "small_depthwise"
     inputs = random_inputs(model.graph, count=2, seed=5)
     (outputs,) = twin_outputs([model], [inputs], tmp_path)
     np.testing.assert_array_equal(outputs, tflm_outputs(model.graph, inputs))
@@ -215,10 +235,11 @@ def test_layers_that_the_fast_kernels_do_not_know_take_the_portable_ones() -> No
     for window, options, kernel in (
         ((5, 3), ConvOptions(), "fast_depthwise"),
         ((7, 7), ConvOptions(depth_multiplier=2), "fast_depthwise"),
-        ((3, 3), ConvOptions(stride=(3, 1)), "depthwise_conv_2d"),
+        ((3, 3), ConvOptions(stride=(3, 1)), "fast_depthwise"),
         ((3, 3), ConvOptions(dilation=(1, 2)), "depthwise_conv_2d"),
-        ((9, 1), ConvOptions(), "depthwise_conv_2d"),
-        ((8, 2), ConvOptions(), "depthwise_conv_2d"),
+        ((9, 1), ConvOptions(), "fast_depthwise"),
+        ((15, 1), ConvOptions(), "fast_depthwise"),
+        ((8, 2), ConvOptions(), "fast_depthwise"),
         ((8, 8), ConvOptions(stride=(2, 2)), "fast_depthwise"),
         ((5, 13), ConvOptions(stride=(2, 2)), "depthwise_conv_2d"),
     ):
@@ -296,7 +317,7 @@ def test_layers_of_one_shape_share_their_assembly() -> None:
     x = builder.input(6, 6, 16)
     for _ in range(3):
         x = builder.conv(builder.depthwise(x, (3, 3), ConvOptions()), 16, (1, 1), ConvOptions())
-    expected = ["depthwise_3x3_2x2_1_1", "depthwise_interleave", "dot_2x4_1_8_0_32_64_16_32", "widen_by_four"]
+    expected = [*("depthwise_3x3_1x1_2x6_64_0_96_16_1", "dot_2x4_1_8_0_32_64_16_32", "pair_rows", "widen_by_four")]
     assert sorted(_compiled(builder.graph(x)).assembly) == expected
 
 

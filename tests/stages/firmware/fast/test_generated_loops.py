@@ -16,16 +16,40 @@ from hil.virtual.program import Program
 from stages.firmware.assembly.depthwise import DepthwiseShape, depthwise_function
 from stages.firmware.assembly.dot import DotShape, Requantisation, VectorShape, dot_function, vector_function
 from stages.firmware.assembly.dot_loop import LoopShape, dot_loop_function
-from stages.firmware.assembly.elementwise import add_function, interleave_function, widen_function
+from stages.firmware.assembly.elementwise import (
+    add_function,
+    interleave_function,
+    pair_rows_function,
+    widen_function,
+    widen_in_order_function,
+)
 from stages.firmware.assembly.instructions import add, load, move, multiply
 from stages.firmware.assembly.schedule import fitted, loop_cycles
+from stages.firmware.assembly.small_depthwise import SmallDepthwiseShape, small_depthwise_function
 
 _ABOVE = Requantisation(is_signed=False)
+
+
+def _rows_of(columns: int, height: int, width: int, stride: int, channels: int) -> str:
+    sizes = (4 * channels, 0 if height < 4 else 4 * channels * columns, columns * channels, channels)
+    return depthwise_function(DepthwiseShape(height, width, stride, stride, 2, columns, *sizes, 1, _ABOVE))
+
+
+def _shared(*window: int) -> str:
+    return small_depthwise_function(SmallDepthwiseShape(*window, 1))
+
+
 # Cycles of a round by the model, and the multiply-accumulates (or elements) of a round.
 LOOPS = {
-    "depthwise 3x3, four outputs": (depthwise_function(DepthwiseShape(3, 3, 2, 2, 1)), 1, 43, 36),
-    "depthwise 5x5, four outputs": (depthwise_function(DepthwiseShape(5, 5, 2, 2, 1)), 1, 85, 100),
-    "depthwise 7x7, two outputs": (depthwise_function(DepthwiseShape(7, 7, 2, 1, 1)), 1, 80, 98),
+    # Of the multiplier 60 and of the stores 10, none of which go together; 152 instructions, two a cycle.
+    "depthwise 3x3, two rows of five": (_rows_of(5, 3, 3, 1, 64), 1, 98, 90),
+    "depthwise 3x3, two rows of six, stride 2": (_rows_of(6, 3, 3, 2, 32), 1, 136, 108),
+    "depthwise 10x1, two rows": (_rows_of(1, 10, 1, 1, 16), 1, 28, 20),
+    "shared depthwise 3x3, four outputs": (_shared(3, 3, 2, 2), 1, 43, 36),
+    "shared depthwise 5x5, four outputs": (_shared(5, 5, 2, 2), 1, 85, 100),
+    "shared depthwise 7x7, two outputs": (_shared(7, 7, 2, 1), 1, 80, 98),
+    "eight values of two rows": (pair_rows_function(), 1, 15, 8),
+    "sixteen values to int16, in order": (widen_in_order_function(), 1, 19, 16),
     # 256 cycles of the multiplier, and the end of eight sums.
     "64 taps of two pixels": (dot_function(DotShape(2, 1, 32, 0, 128, 256, 64, 128, 4, _ABOVE)), 1, 289, 512),
     "64 taps of a pixel": (dot_function(DotShape(1, 1, 32, 0, 0, 128, 0, 64, 4, _ABOVE)), 1, 183, 256),

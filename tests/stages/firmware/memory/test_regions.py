@@ -179,7 +179,7 @@ def test_a_cache_that_activations_pass_through_holds_half_the_weights() -> None:
     builder = Int8Builder(0)
     x = builder.conv(builder.input(12, 40, 8), 40, (3, 3), ConvOptions())  # 19,200 B, 6 KB of weights for 12 rows
     x = builder.pool("MAX_POOL_2D", x, PoolOptions((6, 40), (6, 40)))
-    model = compiled(builder.graph(builder.conv(x, 96, (2, 1), ConvOptions(stride=(2, 1)))))  # 9 KB for one row
+    model = compiled(builder.graph(builder.conv(x, 64, (2, 1), ConvOptions(stride=(2, 1)))))  # 11 KB for one row
     first, last = model.calls[0].constant_bytes, model.calls[2].constant_bytes
     assert first < last
     board = BOARD.model_copy(update={"cache": with_data_cache(2 * first - 1)})

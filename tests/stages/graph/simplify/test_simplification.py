@@ -223,3 +223,17 @@ def test_a_float_network_is_left_alone() -> None:
     graph = builder.graph(builder.unary("DEQUANTIZE", builder.unary("QUANTIZE", x, scale=0.1)))
     assert simplify(graph) is graph
     assert isinstance(graph.ops[0].options, NoOptions)
+
+
+@pytest.mark.parametrize("per_channel", [True, False])
+def test_a_depthwise_layer_of_one_channel_becomes_a_convolution(per_channel: bool) -> None:
+    builder = Int8Builder(4)
+    options = ConvOptions(stride=(2, 2), activation="relu", depth_multiplier=8)
+    x = builder.depthwise(builder.input(13, 11, 1), (5, 4), options, per_channel=per_channel)
+    assert [op.kind for op in same_outputs(builder.graph(x)).ops] == ["CONV_2D"]
+
+
+def test_a_depthwise_layer_of_one_channel_and_one_output_stays() -> None:
+    builder = Int8Builder(4)
+    graph = builder.graph(builder.depthwise(builder.input(7, 7, 1), (3, 3), ConvOptions()))
+    assert simplify(graph) is graph
