@@ -43,7 +43,7 @@ def fast_call(
     if op.kind == "DEPTHWISE_CONV_2D":
         if stored == "small":
             return small_depthwise_call(graph, op, name, stored, rows)
-        return depthwise_call(graph, op, name, rows)
+        return depthwise_call(graph, op, name, rows) or small_depthwise_call(graph, op, name, stored, rows)
     if op.kind == "FULLY_CONNECTED":
         _, weights, _ = weighted_operands(graph, op)
         outputs, depth = weights.shape

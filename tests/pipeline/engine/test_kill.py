@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -39,7 +40,8 @@ def _kill_after(toy: ToyProject, delay_s: float, victim: str) -> bool:
         return False
     except subprocess.TimeoutExpired:
         children = _descendants(process.pid)
-        os.kill(children[0] if victim == "worker" and children else process.pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # a worker that has just ended by itself
+            os.kill(children[0] if victim == "worker" and children else process.pid, signal.SIGKILL)
         process.wait(timeout=30)
         return True
 

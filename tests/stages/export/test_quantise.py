@@ -34,9 +34,9 @@ def test_int8_agrees_with_the_fake_quant_network(tmp_path: Path, seed: int) -> N
     train(fake, examples, config, Quiet(), Checkpoint(tmp_path / "checkpoint"))
     graph = int8_graph(fake.quantised_graph())
     with torch.no_grad():
-        logits = fake.eval()(examples.test.x).numpy()
+        logits = fake.eval()(examples.test.x[torch.arange(len(examples.test))]).numpy()
     result = graph.ops[-1].inputs[0]
-    computed = run_graph(graph, load_test_split(task.features, graph).inputs)[result]
+    computed = run_graph(graph, load_test_split(task.features, graph).inputs[:])[result]
     grid = graph.tensors[result].quantisation
     assert grid is not None
     apart = np.abs(computed - (np.round(logits / np.float32(grid.scale[0])) + grid.zero_point[0]))
