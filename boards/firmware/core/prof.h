@@ -49,7 +49,7 @@ static inline void prof_mark_front_end(void)
     prof_mark_at(0);
 }
 
-/* From its mark to the first operator's, with the copy of the input. */
+/* From its mark to the first operator's, with the copy of the input and the lap's reading of the clock. */
 uint64_t prof_front_end_ticks(void);
 #endif
 
