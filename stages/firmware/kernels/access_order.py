@@ -9,9 +9,9 @@ the input may begin before the output; -WHOLE, that the kernel has read everythi
 A fused chain (row-wise, depth-first) reads rows of its input and then writes rows of its output, step by step; what
 lies between has places of its own.
 
-`small_depthwise` goes over the image once for each block of channels. What one block writes must be nothing that a later
-one reads: so its input begins a whole number of pixels behind its output, or they do not overlap. A layout knows nothing
-of pixels; `laid_out` asks for another one where this went wrong, without overlap there.
+`small_depthwise` goes over the image once for each block of channels. What one block writes must be nothing that a
+later one reads: so its input begins a whole number of pixels behind its output, or they do not overlap. A layout knows
+nothing of pixels; `laid_out` asks for another one where this went wrong, without overlap there.
 
 The lists repeat what the C code does, so tests trace that code, load by load and store by store, and want the same
 distances from it. A kernel that is not listed here gets a place of its own for its output.
