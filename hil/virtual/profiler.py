@@ -12,6 +12,8 @@ from __future__ import annotations
 import shutil
 import subprocess
 import tempfile
+from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -182,7 +184,7 @@ class RegionProfile:
 
     instructions: int
     cycles_zero_wait: int
-    code_lines: int  # different ones
+    code_lines: dict[str, int]  # different ones, by function
 
 
 def profile_program(
@@ -207,11 +209,20 @@ def profile_program(
         raise ToolError.failed(argv, done.returncode, done.stdout + done.stderr)
     decoder = Decoder(program, core)
     cycles = CycleModel(decoder)
+    functions = sorted(program.functions, key=lambda symbol: symbol.address)
+    starts = [symbol.address for symbol in functions]
+
+    def code_lines(region: OpCounts) -> dict[str, int]:
+        lines = {
+            (functions[max(0, bisect_right(starts, edge.to[0]) - 1)].name, line)
+            for edge in region.edges
+            for line in _lines(decoder, edge.to)
+        }
+        return dict(Counter(name for name, _ in sorted(lines)))
+
     return tuple(
         RegionProfile(
-            sum(edge.to[1] * edge.times for edge in region.edges),
-            cycles.cycles(region.edges),
-            len({line for edge in region.edges for line in _lines(decoder, edge.to)}),
+            sum(edge.to[1] * edge.times for edge in region.edges), cycles.cycles(region.edges), code_lines(region)
         )
         for region in regions
     )

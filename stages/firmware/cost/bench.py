@@ -63,7 +63,7 @@ class Price:
     """What one call costs."""
 
     cycles_zero_wait: int
-    code_lines: int  # cache lines of code that it runs through
+    code_lines: Mapping[str, int]  # cache lines of code that it runs through, by function
     assembly_bytes: Mapping[str, int]  # of each function that was generated for it
 
 
@@ -143,7 +143,10 @@ def _source(tasks: Sequence[Task]) -> str:
             offsets.append(f"&arena[{end}]")
             end += -(-task.graph.tensors[tensor].nbytes // 32) * 32
         arena = max(arena, end)
-        calls += [f"    prof_stamp[{index}] = 0;", f"    {task.call.call.format(*offsets)}" if task.call.call else "    ;"]
+        calls += [
+            f"    prof_stamp[{index}] = 0;",
+            f"    {task.call.call.format(*offsets)}" if task.call.call else "    ;",
+        ]
     return _MAIN.format(
         includes="\n".join(f'#include "{header}"' for header in ["stdint.h", *headers]),
         marks=len(tasks) + 1,

@@ -8,9 +8,9 @@ network (start-up, link, variables) is read off one image that was linked with t
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 from boards import Board
@@ -58,11 +58,18 @@ class Cost:
     layers: tuple[LayerCost, ...]
     clock_hz: int
     power_w: float
-    flash_bytes: int
-    ram_bytes: int
     arena_bytes: int
     scratch_bytes: int
-    beside_bytes: tuple[int, int]  # of flash and RAM: what is not the network's own
+    own_bytes: tuple[int, int]  # of flash and RAM
+    beside: Callable[[], tuple[int, int]]  # what is not the network's own, which takes a link to know
+
+    @property
+    def flash_bytes(self) -> int:
+        return self.own_bytes[0] + self.beside()[0]
+
+    @property
+    def ram_bytes(self) -> int:
+        return self.own_bytes[1] + self.beside()[1]
 
     @property
     def cycles_zero_wait(self) -> int:
@@ -106,12 +113,12 @@ class Compiler:
     def cost(self, widths: Sequence[int], board: Board, prices: PriceList) -> Cost:
         """On this board."""
         model = self.model(widths)
+        key = tuple(widths)
         placement = place(model, board, copy_weights=self.settings.spare_ram == "weights")
         setting = self.setting(board)
         found = prices.of(self.tasks(widths), setting)
         fills = fill_cycles(model, placement, board, [price.code_lines for price in found])
         own = _own_bytes(model, placement, found)
-        beside = self._beside_bytes(model, placement, board, own)
         return Cost(
             layers=tuple(
                 LayerCost(
@@ -131,21 +138,20 @@ class Compiler:
             ),
             clock_hz=board.clock_hz,
             power_w=board.power_active_w,
-            flash_bytes=own[0] + beside[0],
-            ram_bytes=own[1] + beside[1],
             arena_bytes=_arena_bytes(model, placement),
             scratch_bytes=model.scratch_bytes,
-            beside_bytes=beside,
+            own_bytes=own,
+            beside=partial(self._beside_bytes, key, board, own),
         )
 
     def setting(self, board: Board) -> Setting:
         core = CoreParameters(**(board.calibration.core if board.calibration else {}))
         return Setting("Os" if self.settings.weights == "small" else self.settings.optimise, core)
 
-    def _beside_bytes(
-        self, model: CompiledModel, placement: Placement, board: Board, own: tuple[int, int]
-    ) -> tuple[int, int]:
-        """Flash and RAM that come with these kernels beside the network's own."""
+    def _beside_bytes(self, widths: tuple[int, ...], board: Board, own: tuple[int, int]) -> tuple[int, int]:
+        """Flash and RAM that come with these kernels beside the network's own: of one image that has them."""
+        model = self.model(widths)
+        placement = place(model, board, copy_weights=self.settings.spare_ram == "weights")
         kinds = (board.name, tuple(call.kernel for call in model.calls), model.output_bytes, placement.macro)
         if kinds not in self._beside:
             linked = _linked_bytes(model, placement, board, self.setting(board).optimise)

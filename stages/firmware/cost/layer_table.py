@@ -2,7 +2,7 @@
 
 A kernel works on blocks of four output channels, one after the other, so that its cost grows by the same amount with
 each block; and on pairs and fours of input channels, on straight code as long as there is room for it. So between two
-priced numbers of channels, with the same remainder by four, the cost is on a line as long as the kernel is the same one:
+priced numbers of channels, with the same remainder by four, the cost is on a line as long as the kernel is the same:
 wherever the generator changes it (other loops, other buffers) both sides of the change are priced.
 """
 
@@ -175,9 +175,7 @@ class LayerTable:
         if self.odd_out:
             blocks = -(-self.odd_out // BLOCK)
             places = [(i, self.odd_out) for i in self.odd_out_ins]
-            self._rest = line(
-                places, lambda place: values[place] - self._along(place[0] if row is None else 0, blocks)
-            )
+            self._rest = line(places, lambda place: values[place] - self._along(place[0] if row is None else 0, blocks))
         self._tasks.clear()
 
     def _along(self, row: int, blocks: int) -> np.ndarray:
@@ -208,7 +206,7 @@ def _figures(task: Task, price: Price, common: Mapping[str, int]) -> np.ndarray:
     passes = weight_passes(model, 0, 0)
     own = sum(-(-size // 8) * 8 for name, size in price.assembly_bytes.items() if name not in common)
     sizes = (task.call.constant_bytes, own, passes, task.call.scratch_bytes)
-    return np.array([price.cycles_zero_wait, price.code_lines, *sizes], float)
+    return np.array([price.cycles_zero_wait, sum(price.code_lines.values()), *sizes], float)
 
 
 def one_op(graph: Graph, number: int) -> Graph:

@@ -8,7 +8,7 @@ staircase: four channels.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +19,7 @@ from stages.firmware.cost.layer_table import BLOCK, FIGURES, Family, LayerTable,
 from stages.firmware.cost.price_list import PriceList
 from stages.firmware.cost.settings import FirmwareSettings
 from stages.firmware.cost.stand_in import stand_in
-from stages.firmware.memory.regions import place
+from stages.firmware.memory.regions import CODE_BYTES, VARIABLE_BYTES, place
 from stages.graph.graph import NO_GROUP, Graph, Tensor
 from stages.graph.memory.resources import ResourceModel
 
@@ -44,7 +44,7 @@ class _Count:
 class _Anchor:
     """Where the quick cost agrees with the exact one, on one board."""
 
-    exact: Cost
+    beside: Callable[[], tuple[int, int]]  # of flash and RAM: not the network's own
     ratios: np.ndarray  # by op: cycles as they are over those of the tables
     in_ram: frozenset[int]  # ops whose weights lie there
     spare_bytes: float  # of the arena, beyond the peak of the resource model
@@ -108,15 +108,14 @@ class NetworkCost:
                 own = sum(quick[n] for n in ops)
                 ratios[ops] = layer.cycles / own if own > 0 else 1.0
             peak = self._peak.usage(list(map(float, widths))).peak_bytes
-            self._anchors[name] = _Anchor(exact[name], ratios, in_ram, exact[name].arena_bytes - peak)
+            self._anchors[name] = _Anchor(exact[name].beside, ratios, in_ram, exact[name].arena_bytes - peak)
 
-    def quick(self, widths: Sequence[int]) -> dict[str, dict[str, float]]:
-        """OBJECTIVES by board."""
+    def quick(self, widths: Sequence[int], wanted: Sequence[str] = OBJECTIVES) -> dict[str, dict[str, float]]:
+        """What is wanted of OBJECTIVES, by board."""
         layers = self._layers(widths)
-        peak = self._peak.usage(list(map(float, widths))).peak_bytes
-        return {name: self._figures(name, layers, peak) for name in self.boards}
+        return {name: self._figures(name, layers, widths, wanted) for name in self.boards}
 
-    def gradients(self, widths: Sequence[int]) -> dict[str, dict[str, np.ndarray]]:
+    def gradients(self, widths: Sequence[int], wanted: Sequence[str] = OBJECTIVES) -> dict[str, dict[str, np.ndarray]]:
         """Slopes of the quick cost by the width of each group: over the step of the staircase below it."""
         layers = self._layers(widths)
         slopes = np.zeros((len(self.full), *layers.shape))
@@ -129,7 +128,6 @@ class NetworkCost:
                     continue
                 there = table.at(inputs.at(widths) - times[0] * step, outputs.at(widths) - times[1] * step)
                 slopes[group, number] = (layers[number] - there) / step
-        peak = self._peak.gradients(list(map(float, widths))).peak_bytes
         found = {}
         for name, board in self.boards.items():
             anchor = self._anchor(name)
@@ -139,27 +137,28 @@ class NetworkCost:
                 "latency_ms": latency,
                 "energy_mj": latency * board.power_active_w,
                 "flash_bytes": slopes[:, :, [_CONSTANTS, _ASSEMBLY]].sum((1, 2)),
-                "ram_bytes": peak,
             }
+            if "ram_bytes" in wanted:
+                found[name]["ram_bytes"] = self._peak.gradients(list(map(float, widths))).peak_bytes
         return found
 
-    def _figures(self, name: str, layers: np.ndarray, peak: float) -> dict[str, float]:
+    def _figures(self, name: str, layers: np.ndarray, widths: Sequence[int], wanted: Sequence[str]) -> dict[str, float]:
         anchor, board = self._anchor(name), self.boards[name]
         latency = float(_cycles(layers, anchor.in_ram, board) @ anchor.ratios) / board.clock_hz * 1e3
-        flash, ram = anchor.exact.beside_bytes
-        functions = {name: size for table in self._tables if table for name, size in table.common.items()}
-        stored = float(layers[:, [_CONSTANTS, _ASSEMBLY]].sum()) + sum(-(-size // 8) * 8 for size in functions.values())
-        return {
-            "latency_ms": latency,
-            "energy_mj": latency * board.power_active_w,
-            "flash_bytes": flash + stored,
-            "ram_bytes": ram + peak + anchor.spare_bytes + float(layers[:, _SCRATCH].max()),
-        }
+        found = {"latency_ms": latency, "energy_mj": latency * board.power_active_w}
+        if "flash_bytes" in wanted:
+            functions = {name: size for table in self._tables if table for name, size in table.common.items()}
+            common = sum(-(-size // 8) * 8 for size in functions.values())
+            found["flash_bytes"] = anchor.beside()[0] + common + float(layers[:, [_CONSTANTS, _ASSEMBLY]].sum())
+        if "ram_bytes" in wanted:
+            arena = self._peak.usage(list(map(float, widths))).peak_bytes + anchor.spare_bytes
+            found["ram_bytes"] = anchor.beside()[1] + arena + float(layers[:, _SCRATCH].max())
+        return found
 
     def _anchor(self, name: str) -> _Anchor:
-        if name not in self._anchors:
-            self.anchor(self.full)
-        return self._anchors[name]
+        """Until there is one, the tables alone count, and all weights lie in RAM."""
+        every = frozenset(range(len(self._graph.ops)))
+        return self._anchors.get(name) or _Anchor(_guessed, np.ones(len(every)), every, 0)
 
     def _layers(self, widths: Sequence[int]) -> np.ndarray:
         """FIGURES of every op by its table."""
@@ -198,6 +197,10 @@ class NetworkCost:
             table.fill({at: price for (own, at), price in found.items() if own == key})
 
 
+def _guessed() -> tuple[int, int]:
+    return CODE_BYTES, VARIABLE_BYTES
+
+
 def _count(tensor: Tensor, full: Sequence[int]) -> _Count:
     if tensor.channels is None:
         return _Count(tensor.shape[-1], {})
@@ -207,9 +210,7 @@ def _count(tensor: Tensor, full: Sequence[int]) -> _Count:
     return _Count(fixed, {group: count // full[group] for group, count in found.items()})
 
 
-def _cycles(
-    layers: np.ndarray, in_ram: frozenset[int], board: Board, absolute: np.ndarray | None = None
-) -> np.ndarray:
+def _cycles(layers: np.ndarray, in_ram: frozenset[int], board: Board, absolute: np.ndarray | None = None) -> np.ndarray:
     """With line fills, by op, of figures or of slopes (which `absolute` figures belong to)."""
     cache = board.cache
     whole = layers if absolute is None else absolute
@@ -219,8 +220,6 @@ def _cycles(
     return layers[:, _CYCLES] + lines * cache.flash_fill_cycles
 
 
-def network_cost(
-    graph: Graph, full: Sequence[int], boards: Iterable[str], firmware: Mapping[str, str]
-) -> NetworkCost:
+def network_cost(graph: Graph, full: Sequence[int], boards: Iterable[str], firmware: Mapping[str, str]) -> NetworkCost:
     """For those who know this room by name only (stages/prune)."""
     return NetworkCost(graph, full, boards, FirmwareSettings(**firmware))  # type: ignore[arg-type]

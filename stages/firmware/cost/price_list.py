@@ -1,7 +1,7 @@
 """Prices of kernel calls that were asked for before: in memory, and on disk for the next process.
 
-A price depends on the call without the values in its arrays, on the kernels' sources, the compiler and the core. The file
-is a notebook, not a result: what it lacks, or what is damaged in it, is priced anew.
+A price depends on the call without the values in its arrays, on the kernels' sources, the compiler and the core. The
+file is a notebook, not a result: what it lacks, or what is damaged in it, is priced anew.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ class PriceList:
                 for line in page.read_text().splitlines():
                     with contextlib.suppress(ValueError, TypeError, KeyError):
                         record = json.loads(line)
-                        self._known[record.pop("key")] = Price(**record)
+                        key = record.pop("key")
+                        self._known[key] = Price(**record)
         return page
 
     def _write(self, page: Path, found: dict[str, Price]) -> None:
@@ -70,7 +71,7 @@ class PriceList:
 def _record(price: Price) -> dict[str, Any]:
     return {
         "cycles_zero_wait": price.cycles_zero_wait,
-        "code_lines": price.code_lines,
+        "code_lines": dict(price.code_lines),
         "assembly_bytes": dict(price.assembly_bytes),
     }
 
