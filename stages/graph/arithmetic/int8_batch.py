@@ -2,15 +2,14 @@
 
 The engine of int8 accuracy on whole data sets. Values travel as float32 tensors that hold whole numbers, less their
 zero point, so torch's float convolutions compute the exact sums: every partial sum stays below 2^24, which is proven
-per layer from its weights. Scaling a sum in floating point differs from the runtime's two integer roundings only near
-halves; those few values are computed again in integers. An operator without a fast form here runs as in
-`int8_reference`, the slow and obvious oracle of this module; so does a whole network that has a state, several inputs
-or outputs, or an operator that takes one sample at a time.
+per layer from its weights. The runtime's two roundings are one floor in double precision, exactly. An operator without
+a fast form here runs as in `int8_reference`, the slow and obvious oracle of this module; so does a whole network that
+has a state or an operator that takes one sample at a time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -28,8 +27,7 @@ from stages.graph.graph import ActivationOptions, ConvOptions, Graph, Op, PoolOp
 BATCH = 32  # inputs at a time: intermediates stay within the cache
 _EXACT = 2**24  # whole numbers below it are exact in float32
 _LARGEST_INPUT = 255  # |int8 - zero point|
-_FLOAT_ERROR = 2.0**-14  # of a scaled sum, in steps of the output: 512 steps at 23 bits, with room to spare
-_LARGEST_ZONE = 0.1  # where more than a fifth of all values would be computed again, all are
+_LARGEST_SHIFT = 13  # to the right, up to which double precision is exact (see _Scaling)
 
 _WITH_WEIGHTS = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED")
 _BY_VALUE = ("RELU", "RELU6", "LOGISTIC", "HARD_SWISH", "QUANTIZE")
@@ -52,6 +50,7 @@ class BatchNetwork:
 
     graph: Graph
     kernels: tuple[_Kernel, ...]  # none: the reference runs all of it
+    last_reads: Mapping[int, Sequence[int]]  # op -> values that nobody needs behind it
 
     def __call__(self, inputs: Rows) -> np.ndarray:
         """The output (N, ...) of every input (N, ...), both as the file stores them."""
@@ -65,8 +64,10 @@ class BatchNetwork:
         (source,), (result,) = graph.inputs, graph.outputs
         with torch.inference_mode():
             values = {source: _centred(graph, source, inputs)}
-            for op, kernel in zip(graph.ops, self.kernels, strict=True):
+            for number, (op, kernel) in enumerate(zip(graph.ops, self.kernels, strict=True)):
                 values[op.outputs[0]] = kernel(values)
+                for index in self.last_reads.get(number, ()):
+                    del values[index]  # its memory is in the cache still, for what comes next
             return _stored(graph, result, values[result])
 
 
@@ -76,8 +77,13 @@ def batch_network(graph: Graph) -> BatchNetwork:
     if ends != (1, 1):
         raise StageError(f"the network has {ends[0]} inputs and {ends[1]} outputs, needed one of each")
     if not takes_batches(graph) or any(graph.tensors[op.outputs[0]].quantisation is None for op in graph.ops):
-        return BatchNetwork(graph, ())
-    return BatchNetwork(graph, tuple(_kernel(graph, op) for op in graph.ops))
+        return BatchNetwork(graph, (), {})
+    last = {index: number for number, op in enumerate(graph.ops) for index in graph.activations_of(op)}
+    last_reads: dict[int, list[int]] = {}
+    for index, number in last.items():
+        if index not in graph.outputs:
+            last_reads.setdefault(number, []).append(index)
+    return BatchNetwork(graph, tuple(_kernel(graph, op) for op in graph.ops), last_reads)
 
 
 def _kernel(graph: Graph, op: Op) -> _Kernel:
@@ -191,12 +197,19 @@ def _weighted_kernel(graph: Graph, op: Op) -> _Kernel | None:
 
 @dataclass(frozen=True, eq=False)
 class _Scaling:
-    """Exact sums -> int8 values less their zero point, as the runtime rounds twice and clamps."""
+    """Exact sums -> int8 values less their zero point, as the runtime rounds twice and clamps.
 
-    factors: Values  # one, or one per channel
+    The runtime computes h = floor((s m + 2^30) / 2^31), then floor((h + 2^(r-1) - [h < 0]) / 2^r). Floors of quotients
+    nest, so that is floor(s m / 2^(31+r) + 1/2 + 2^-(r+1)), less 2^-r inside where s < 0: without a first rounding. In
+    double precision it is exact as long as s m stays below 2^53, which it does where the result is within int8 and r at
+    most 13; what lies beyond is clamped anyway. Other shifts are computed in integers.
+    """
+
     mantissa: np.ndarray  # per channel
     shift: np.ndarray
-    zone: float  # how near to a half floating point and the runtime may disagree
+    factors: Values  # mantissa * 2^(shift - 31); none of the following where integers are needed
+    offsets: Values
+    below_zero: Values | None  # to add where the sum is negative; None: nothing negative is left by the activation
     lowest: int
     highest: int
 
@@ -204,37 +217,29 @@ class _Scaling:
     def of(cls, graph: Graph, op: Op, channels: int, factors: list[float]) -> _Scaling:
         assert isinstance(op.options, ConvOptions | ActivationOptions)
         result = graph.tensors[op.outputs[0]]
-        low, high = activation_range(result, op.options.activation)
+        low, high = (limit - zero_point_of(result) for limit in activation_range(result, op.options.activation))
         multipliers = [fp.quantised_multiplier(factor) for factor in factors] * (channels // len(factors))
-        shift = np.array([multiplier.shift for multiplier in multipliers], np.int64)
-        real = [multiplier.mantissa * 2.0 ** (multiplier.shift - 31) for multiplier in multipliers]
-        first_rounding = 0.5 * 2.0 ** float(shift.max(initial=-31))
-        return cls(
-            torch.tensor(real, dtype=torch.float32),
-            np.array([multiplier.mantissa for multiplier in multipliers], np.int64),
-            shift,
-            first_rounding + _FLOAT_ERROR,
-            low - zero_point_of(result),
-            high - zero_point_of(result),
+        mantissa, shift = (
+            np.array([getattr(multiplier, name) for multiplier in multipliers], np.int64)
+            for name in ("mantissa", "shift")
         )
+        step = np.where(shift < 0, 2.0**shift, 0.0)  # 2^-r; without a shift there is no second rounding
+        below = torch.from_numpy(-step) if low < 0 else None
+        real = mantissa * 2.0 ** (shift - 31)
+        return cls(mantissa, shift, torch.from_numpy(real), torch.from_numpy(0.5 + step / 2), below, low, high)
 
     def __call__(self, sums: Values) -> Values:
         """Sums as maps or rows; a map in channels_last is walked through as it lies in memory."""
         rows = sums.permute(0, 2, 3, 1).reshape(-1, len(self.mantissa)) if sums.dim() == 4 else sums
-        scaled = rows * self.factors
-        rounded = scaled.round()
-        if self.zone > _LARGEST_ZONE:
-            doubtful = np.arange(rows.numel())
+        if self.shift.min(initial=0) < -_LARGEST_SHIFT or self.shift.max(initial=0) > 0:
+            exact = fp.rescale(rows.numpy().astype(np.int64), self.mantissa, self.shift)
+            scaled = torch.from_numpy(np.clip(exact, self.lowest, self.highest).astype(np.float32))
         else:
-            doubtful = np.flatnonzero((scaled.sub_(rounded).abs_() > 0.5 - self.zone).numpy())
-        if len(doubtful):
-            channel = doubtful % len(self.mantissa)
-            exact = fp.rescale(
-                rows.numpy().reshape(-1)[doubtful].astype(np.int64), self.mantissa[channel], self.shift[channel]
-            )
-            rounded.numpy().reshape(-1)[doubtful] = np.clip(exact, -_EXACT, _EXACT)
-        rounded.clamp_(self.lowest, self.highest)
+            precise = torch.addcmul(self.offsets, rows.double(), self.factors)
+            if self.below_zero is not None:
+                precise += torch.where(rows < 0, self.below_zero, 0.0)
+            scaled = precise.floor_().clamp_(self.lowest, self.highest).float()
         if sums.dim() == 2:
-            return rounded
+            return scaled
         count, channels, height, width = sums.shape
-        return rounded.reshape(count, height, width, channels).permute(0, 3, 1, 2)
+        return scaled.reshape(count, height, width, channels).permute(0, 3, 1, 2)

@@ -68,7 +68,7 @@ def main() -> None:
     rates = len(inputs) / slow_s, found.n / quick_s
     sys.stdout.write(
         f"interpreter: {rates[0]:.1f} examples/s ({len(inputs)} in {slow_s:.2f} s)\n"
-        f"evaluate:    {rates[1]:.1f} examples/s ({found.n} in {quick_s:.2f} s, {found.seconds:.2f} s of it computing)\n"
+        f"evaluate:    {rates[1]:.1f} examples/s ({found.n} in {quick_s:.2f} s, {found.seconds:.2f} s computing)\n"
         f"ratio {rates[1] / rates[0]:.1f}, computing alone {found.n / found.seconds / rates[0]:.1f}; "
         f"{same} of {len(slow)} classes equal\n"
         f"accuracy {100 * found.accuracy:.2f} % ± {100 * found.standard_error:.2f}\n"

@@ -6,9 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from pipeline.errors import StageError
-from stages.graph.arithmetic.int8_batch import BATCH, batch_network
+from stages.graph.arithmetic import fixed_point as fp
+from stages.graph.arithmetic.int8_batch import BATCH, _Scaling, batch_network
 from stages.graph.arithmetic.int8_reference import run_graph
 from stages.graph.graph import ConvOptions, Graph, Quantisation
 from stages.graph.simplify.lowering import lowered
@@ -69,7 +71,7 @@ def one_convolution(output_scale: float, channels: int = 12, kernel: tuple[int, 
     return replace(graph, tensors=tuple(tensors))
 
 
-@pytest.mark.parametrize("output_scale", [1e-4, 1e-3, 0.02, 0.5, 40.0, 1e4])
+@pytest.mark.parametrize("output_scale", [1e-4, 1e-3, 0.02, 0.1, 0.5, 2.0, 40.0, 1e4])
 def test_any_factor_rounds_like_the_runtime_halves_included(output_scale: float) -> None:
     graph = one_convolution(output_scale)
     inputs = random_inputs(graph, 20)
@@ -90,3 +92,21 @@ def test_sums_that_float32_cannot_hold_are_left_to_the_reference() -> None:
     inputs = np.random.default_rng(0).integers(90, 128, (6, 7, 9, 700), dtype=np.int8)
     assert len(np.unique(slow(graph, inputs))) > 50
     assert np.array_equal(batch_network(graph)(inputs), slow(graph, inputs))
+
+
+@pytest.mark.parametrize("activation", ["none", "relu", "relu6"])
+@pytest.mark.parametrize("shift", [0, 1, 5, 13, 14])
+@pytest.mark.parametrize("mantissa", [2**30, 2**30 + 1, 1_518_500_250, 2**31 - 1])
+def test_every_sum_around_the_halves_is_scaled_like_the_integers(mantissa: int, shift: int, activation: str) -> None:
+    """Powers of two make the runtime's two roundings meet on halves, on both sides of zero."""
+    graph = one_convolution(0.1, channels=1)
+    (op,) = graph.ops
+    op = replace(op, options=replace(op.options, activation=activation))
+    scaling = _Scaling.of(graph, op, 1, [mantissa * 2.0 ** (-31 - shift)])
+    assert (scaling.mantissa.tolist(), scaling.shift.tolist()) == ([mantissa], [-shift])
+    half = 2**shift  # sums that scale to about 1/2
+    near = np.concatenate([k * half + np.arange(-3, 4) for k in range(-260, 261)])
+    sums = np.unique(np.concatenate([near, np.arange(-600, 600)])).clip(-(2**24) + 1, 2**24 - 1)
+    exact = fp.rescale(sums, np.array([mantissa]), np.array([-shift]))
+    found = scaling(torch.from_numpy(sums.astype(np.float32)).reshape(-1, 1)).numpy().reshape(-1)
+    assert np.array_equal(found, np.clip(exact, scaling.lowest, scaling.highest))
