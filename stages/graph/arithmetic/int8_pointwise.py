@@ -35,8 +35,8 @@ def zero_point_of(tensor: Tensor) -> int:
 
 
 def activation_range(tensor: Tensor, activation: str) -> tuple[int, int]:
-    """The int8 values that a fused activation leaves."""
-    lowest, highest = -128, 127
+    """The int8 values that a fused activation leaves, or int16."""
+    lowest, highest = (-(2**15), 2**15 - 1) if tensor.dtype == "int16" else (-128, 127)
     scale = np.float32(scale_of(tensor))
     if activation in ("relu", "relu6"):
         lowest = max(lowest, zero_point_of(tensor))

@@ -10,7 +10,7 @@ import math
 import numpy as np
 
 from pipeline.errors import StageError
-from stages.graph.checks.quantisation_check import FILTER_AXIS, check_int8
+from stages.graph.checks.quantisation_check import FILTER_AXIS, check_int8, check_int16
 from stages.graph.checks.shape_rules import check_shapes
 from stages.graph.graph import ConcatOptions, ConvOptions, Graph, Op, PlainOptions, PoolOptions, Tensor
 from stages.graph.padding import map_size
@@ -39,8 +39,8 @@ _OPERANDS = {
     "DEQUANTIZE": (1, 1),
 }
 _TYPE_CHANGES = {
-    "QUANTIZE": ({"float32", "int8", "uint8"}, {"int8", "uint8"}),
-    "DEQUANTIZE": ({"int8", "uint8"}, {"float32"}),
+    "QUANTIZE": ({"float32", "int8", "uint8", "int16"}, {"int8", "uint8", "int16"}),
+    "DEQUANTIZE": ({"int8", "uint8", "int16"}, {"float32"}),
 }
 _MAY_START_WITH_CONSTANT = frozenset({"ADD", "SUB", "MUL", "DIV", "CONCATENATION"})
 
@@ -97,6 +97,8 @@ def check_op(graph: Graph, op: Op) -> None:
     _check_types(op, first, result)
     if result.dtype in ("int8", "uint8"):
         check_int8(graph, op)
+    elif result.dtype == "int16":
+        check_int16(graph, op)
 
 
 def _check_types(op: Op, first: Tensor, result: Tensor) -> None:
@@ -105,6 +107,8 @@ def _check_types(op: Op, first: Tensor, result: Tensor) -> None:
         if first.dtype not in sources or result.dtype not in results:
             needed = f"{' or '.join(sorted(sources))} to {' or '.join(sorted(results))}"
             raise StageError(f"{op.title}: from {first.dtype} to {result.dtype}, needed {needed}")
+        if {first.dtype, result.dtype} == {"uint8", "int16"}:
+            raise StageError(f"{op.title}: from {first.dtype} to {result.dtype}, needed int8 on one side")
     elif first.dtype != result.dtype:
         raise StageError(f"{op.title}: output of type {result.dtype}, needed {first.dtype} like the input")
 

@@ -23,6 +23,7 @@ from stages.graph.graph import (
     Tensor,
 )
 from tests.stages.firmware.coverage.builder import Builder, lstm, svdf
+from tests.stages.firmware.coverage.wide import WIDE_NETWORKS
 
 _UNIT = Quantisation((1 / 128,), (0,))
 
@@ -411,6 +412,7 @@ NETWORKS: dict[str, Callable[[Builder], list[int]]] = {
     "LSTM, clipped": lambda make: lstm(make, clip=0.9, power=-13),
     "batch of pictures": _pictures,
     "silent channel": _silent_channel,
+    **WIDE_NETWORKS,
 }
 
 
