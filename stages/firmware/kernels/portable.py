@@ -40,8 +40,8 @@ from stages.firmware.kernels.rare import (
 from stages.firmware.kernels.shape import concatenation_call, mean_call, pad_call
 from stages.firmware.kernels.state import assign_call, read_call
 from stages.firmware.kernels.wide import WIDE_COMPILERS
-from stages.graph.arithmetic.int16_reference import is_wide
 from stages.graph.arithmetic.int8_curves import CURVES
+from stages.graph.arithmetic.int16_reference import is_wide
 from stages.graph.arithmetic.movement import MOVES
 from stages.graph.graph import Graph, Op
 

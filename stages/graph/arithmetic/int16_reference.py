@@ -1,8 +1,8 @@
-"""int16 activations, with int8 weights where there are any (16x8, as audio networks have it): TensorFlow Lite Micro's bits.
+"""int16 activations, with int8 weights where there are any (16x8, as audio networks have it): the bits of TFLM.
 
-Grids are symmetric, all zero points are 0. Sums of products are of 64 bits, and scaled with 15 bits of the multiplier and
-one rounding; only with int32 biases are they of 32 bits, and scaled as for int8. For one sample in the shapes of its
-tensors. What moves values, or joins them, does so as for int8.
+Grids are symmetric, all zero points are 0. Sums of products are of 64 bits, and scaled with 15 bits of the multiplier
+and one rounding; only with int32 biases are they of 32 bits, and scaled as for int8. For one sample in the shapes of
+its tensors. What moves values, or joins them, does so as for int8.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from stages.graph.arithmetic import fixed_point as fp
 from stages.graph.arithmetic.int8_lstm import sigmoid_int16, tanh_int16
 from stages.graph.arithmetic.int8_pointwise import activation_range, scale_of, zero_point_of
-from stages.graph.arithmetic.windows import windows
+from stages.graph.arithmetic.windows import ungrouped, windows
 from stages.graph.graph import (
     ActivationOptions,
     ConvOptions,
@@ -139,6 +139,7 @@ def _convolution(
 ) -> np.ndarray:
     """In double precision, which is exact."""
     assert isinstance(op.options, ConvOptions)
+    weights = ungrouped(weights, x.shape[3])
     taps = windows(x.astype(np.float64), weights.shape[1:3], op.options, op.options.dilation, 0)
     rows = taps.transpose(0, 1, 2, 4, 5, 3).reshape(-1, math.prod(weights.shape[1:]))
     sums = (rows @ weights.reshape(len(weights), -1).T.astype(np.float64)).astype(np.int64)

@@ -19,7 +19,7 @@ from stages.graph.arithmetic.int8_curves import CURVES, PAIRS
 from stages.graph.arithmetic.int8_lstm import lstm
 from stages.graph.arithmetic.int8_pointwise import activation_range, clamped, scale_of, zero_point_of
 from stages.graph.arithmetic.movement import MOVES, moved
-from stages.graph.arithmetic.windows import windows
+from stages.graph.arithmetic.windows import ungrouped, windows
 from stages.graph.graph import ConcatOptions, ConvOptions, Graph, Op, PoolOptions, Tensor
 
 __all__ = ["activation_range", "run_graph", "run_op", "sample_shape"]
@@ -132,6 +132,7 @@ def _convolution(
     graph: Graph, op: Op, x: np.ndarray, weights: np.ndarray, bias: np.ndarray | None = None
 ) -> np.ndarray:
     assert isinstance(op.options, ConvOptions)
+    weights = ungrouped(weights, x.shape[3])
     taps = windows(_centred(graph, op, x), weights.shape[1:3], op.options, op.options.dilation, 0.0)
     # (N, H', W', C, kh, kw) -> rows of kh * kw * C, in the order of the filter's OHWI
     rows = taps.transpose(0, 1, 2, 4, 5, 3).reshape(-1, math.prod(weights.shape[1:]))

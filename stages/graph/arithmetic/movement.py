@@ -34,8 +34,6 @@ def fill_of(graph: Graph, op: Op) -> int:
         value = graph.tensors[op.inputs[2]].data
         assert value is not None
         return int(value.reshape(-1)[0])
-    if op.kind == "SPACE_TO_BATCH_ND":
-        return 0  # whatever the zero point: so does the runtime
     return zero_point_of(graph.tensors[op.outputs[0]]) if graph.tensors[op.outputs[0]].quantisation else 0
 
 

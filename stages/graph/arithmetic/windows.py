@@ -17,3 +17,15 @@ def windows(
     spans = tuple((side - 1) * spread + 1 for side, spread in zip(kernel, dilation, strict=True))
     view = np.lib.stride_tricks.sliding_window_view(padded, spans, axis=(1, 2))
     return view[:, :: options.stride[0], :: options.stride[1], :, :: dilation[0], :: dilation[1]]
+
+
+def ungrouped(weights: np.ndarray, channels: int) -> np.ndarray:
+    """The filters of a convolution in groups as those of a whole one: zeros where a filter sees nothing."""
+    outputs, height, width, own = weights.shape
+    if own == channels:
+        return weights
+    whole = np.zeros((outputs, height, width, channels), weights.dtype)
+    for output in range(outputs):
+        first = output // (outputs * own // channels) * own
+        whole[output, :, :, first : first + own] = weights[output]
+    return whole

@@ -169,10 +169,12 @@ def _weighted_shape(graph: Graph, op: Op, shape: tuple[int, ...]) -> tuple[int, 
     assert isinstance(options, ConvOptions)
     if op.kind == "TRANSPOSE_CONV":
         return _transposed_shape(graph, op, shape, weights)
-    channels = shape[-1] if op.kind == "CONV_2D" else shape[-1] * options.depth_multiplier
-    fits = len(weights.shape) == 4 and (
-        weights.shape[3] == channels and (op.kind == "CONV_2D" or weights.shape[0] == 1)
-    )
+    fits = len(weights.shape) == len(shape) == 4
+    if fits and op.kind == "CONV_2D":  # of groups of channels each filter sees its own
+        groups = shape[3] // weights.shape[3]
+        fits = groups > 0 and weights.shape[3] * groups == shape[3] and outputs % groups == 0
+    elif fits:
+        fits = weights.shape[3] == shape[3] * options.depth_multiplier and weights.shape[0] == 1
     if not fits:
         raise StageError(f"{op.title}: weights of shape {weights.shape} do not fit an input of shape {shape}")
     return (shape[0], *_slid(op, shape, weights.shape[1:3], options.dilation), outputs)

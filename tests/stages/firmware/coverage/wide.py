@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -115,7 +114,9 @@ def _curve(make: Builder, kind: str, scale: float, *options: float, grid: Quanti
     if kind in ("TANH", "LEAKY_RELU"):
         return [make.plain(kind, (x,), (1, 8, 8, 16), options=options, dtype="int16", grid=grid)]
     result = make.unary(kind, x)
-    make.tensors[result] = replace(make.tensors[result], dtype="int16", quantisation=grid or make.tensors[x].quantisation)
+    make.tensors[result] = replace(
+        make.tensors[result], dtype="int16", quantisation=grid or make.tensors[x].quantisation
+    )
     return [result]
 
 
