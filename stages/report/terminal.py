@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Callable, Sequence
 
 from pipeline.text import aligned, shown
-from stages.report.content import MODEL_DOUBT, verdict
+from stages.report.content import MODEL_DOUBT, doubt_words, verdict
 from stages.report.figures import BoardFigures, Bound, NetworkFigures, Spread
 
 WIDTH = 100
@@ -98,9 +98,13 @@ def _notes(boards: Sequence[BoardFigures]) -> list[str]:
     if any(figures.source == "virtual" for figures in boards):
         notes.append(
             f"virtual: instructions are counted on a QEMU twin, time and energy are modelled (energy {MODEL_DOUBT}); "
-            "no board was measured. Outputs are bit-identical to TensorFlow Lite Micro's. Known of the modelled time:"
+            "no board was measured. Outputs are bit-identical to TensorFlow Lite Micro's."
         )
-        notes += [f"  {figures.board}: {figures.model_error}" for figures in boards if figures.model_error]
+    for figures in boards:
+        if figures.model_error:
+            notes.append(f"{figures.board}: {doubt_words(figures)}")
+        if figures.model_areas:
+            notes.append(f"{figures.board}, model / board by kind of work: {'; '.join(figures.model_areas)}")
     if any(figures.source == "virtual" and figures.cycles_modelled is None for figures in boards):
         notes.append(
             "cycles are not modelled: the profiler needs a C compiler (apt-get install gcc, then --force measure)."
