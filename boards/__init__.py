@@ -203,7 +203,7 @@ class Board(_Described):
         return BOARDS_FOLDER / self.name
 
     def told(self, boot_lines: Iterable[str]) -> Board:
-        """This board as the device itself says: flash in two banks has shorter lines. A calibration knows it already."""
+        """This board as the device itself says: flash in two banks has shorter lines; a calibration knows it."""
         slower = self.cache.flash_fill_cycles_dual_bank
         if SPLIT_FLASH not in boot_lines or slower is None or self.calibration is not None:
             return self

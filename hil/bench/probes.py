@@ -1,7 +1,7 @@
 """Debug probes as pyOCD sees them: also those without serial port or drive. Without pyOCD there are none to see.
 
-`pyocd json --probes` is asked, because importing pyOCD into a long-lived process would keep the USB devices busy. It does
-not tell an ST-LINK's own firmware; OpenOCD does when it opens one.
+`pyocd json --probes` is asked, because importing pyOCD into a long-lived process would keep the USB devices busy. It
+does not tell an ST-LINK's own firmware; OpenOCD does when it opens one.
 """
 
 from __future__ import annotations

@@ -112,10 +112,14 @@ class ModelError:
         return modelled_ms / self.high, modelled_ms / self.low
 
     @property
-    def text(self) -> str:
+    def ratio_text(self) -> str:
         if self.low is None or self.high is None:
-            return f"error unknown: {self.against}"
-        return f"model / board {self.low:.2f} to {self.high:.2f} ({self.against})"
+            return "error unknown"
+        return f"model / board {self.low:.2f} to {self.high:.2f}"
+
+    @property
+    def text(self) -> str:
+        return f"{self.ratio_text} ({self.against})"
 
 
 @cache

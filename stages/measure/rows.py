@@ -214,7 +214,7 @@ def _model_error(board: Board, counts: Mapping[str, Any], layers: Sequence[Mappi
         sums = {key: sum(row[key] for row in rows) for key in ("cycles_modelled", "cycles_zero_wait")}
         one = model_error(board.name, board.cache, area, _line_share(sums), board.calibration)
         areas.append({**asdict(one), "share": sums["cycles_modelled"] / counts["cycles_modelled"]})
-    return {**asdict(found), "text": found.text, "areas": areas}
+    return {**asdict(found), "ratio_text": found.ratio_text, "text": found.text, "areas": areas}
 
 
 def _write(path: Path, columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> Path:

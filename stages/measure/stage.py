@@ -8,8 +8,8 @@ Fails   StageError at the first output byte that differs from the golden one, at
         stream unlike its reference; link errors from hil
 
 On the twin instructions are counted exactly. Cycles are modelled for twin and board; without a C compiler on the host
-their columns stay empty. On a board cycles and latency are measured beside that, and energy where bench.yaml ties an instrument to it; a twin's
-energy is simulated and says so.
+their columns stay empty. On a board cycles and latency are measured beside that, and energy where bench.yaml ties an
+instrument to it; a twin's energy is simulated and says so.
 """
 
 from __future__ import annotations

@@ -102,16 +102,23 @@ def latency(figures: BoardFigures) -> tuple[str, str]:
     if figures.latency_ms is not None:
         return _with_spread(figures.latency_ms), f"measured, n {figures.n}"
     if figures.latency_ms_modelled is not None:
-        return fixed(figures.latency_ms_modelled), "; ".join(filter(None, ("modelled", doubt_words(figures))))
+        return fixed(figures.latency_ms_modelled), ", ".join(filter(None, ("modelled", likely_words(figures))))
     return NOTHING, ""
 
 
+def likely_words(figures: BoardFigures) -> str:
+    """What a board is likely to take, by what is known of the model, in a few words."""
+    if figures.latency_ms_modelled_span is None:
+        return figures.model_ratio
+    low, high = figures.latency_ms_modelled_span
+    return f"{fixed(low)} to {fixed(high)} ms likely"
+
+
 def doubt_words(figures: BoardFigures) -> str:
-    """What a board is likely to take, by what is known of the model."""
+    """The same, and from what."""
     if figures.latency_ms_modelled_span is None:
         return figures.model_error
-    low, high = figures.latency_ms_modelled_span
-    return f"{fixed(low)} to {fixed(high)} ms likely on a board: {figures.model_error}"
+    return f"{likely_words(figures)} on a board, {figures.model_error}"
 
 
 def energy(figures: BoardFigures) -> tuple[str, str]:
@@ -213,13 +220,14 @@ def layer_table(figures: BoardFigures, evidence: Evidence) -> Table:
 
 
 def notes(boards: Sequence[BoardFigures]) -> list[str]:
-    """What else the devices showed."""
-    areas = [
-        f"{figures.board}: modelled over measured time by kind of work: {'; '.join(figures.model_areas)}"
+    """What is known of the modelled times, and what else the devices showed."""
+    known = [f"{figures.board}, modelled time: {doubt_words(figures)}." for figures in boards if figures.model_error]
+    known += [
+        f"{figures.board}, model / board by kind of work: {'; '.join(figures.model_areas)}."
         for figures in boards
         if figures.model_areas
     ]
-    return [*(line for figures in boards for line in figures.lines), *areas]
+    return known + [line for figures in boards for line in figures.lines]
 
 
 def _board_sentence(figures: BoardFigures) -> str:

@@ -98,9 +98,10 @@ class BoardFigures:
     energy_mj: Spread | None  # by an instrument
     energy_mj_simulated: Spread | None  # by the simulated instrument of a twin
     energy: Mapping[str, Any]  # how it was found, with its uncertainty: as in device.json
-    model_error: str = ""  # what is known of how far modelled time is off
-    latency_ms_modelled_span: tuple[float, float] | None = None  # what a board is likely to take by that
+    model_error: str = ""  # what is known of how far modelled time is off, and from what
+    model_ratio: str = ""  # the same in a few words
     model_areas: tuple[str, ...] = ()  # the same, area by area
+    latency_ms_modelled_span: tuple[float, float] | None = None  # what a board is likely to take by that
     stack_high_water_bytes: int | None = None  # seen on the device
     stack_bytes: int | None = None  # reserved
 
@@ -160,8 +161,9 @@ def board_figures(name: str, footprint: Path, samples: Path, device: Path, devic
         cycles_zero_wait=told["cycles_zero_wait"],
         latency_ms_modelled=latency_ms_modelled,
         model_error=doubt.get("text", ""),
-        latency_ms_modelled_span=_span(latency_ms_modelled, doubt),
+        model_ratio=doubt.get("ratio_text", ""),
         model_areas=tuple(_area_words(area) for area in doubt.get("areas", ())),
+        latency_ms_modelled_span=_span(latency_ms_modelled, doubt),
         latency_ms=spread_of(rows, "latency_ms"),
         power_w_modelled=power_w,
         energy_mj_modelled=None if latency_ms_modelled is None else power_w * latency_ms_modelled,

@@ -96,15 +96,14 @@ def _measured(value: Spread | None) -> str:
 def _notes(boards: Sequence[BoardFigures]) -> list[str]:
     notes = []
     if any(figures.source == "virtual" for figures in boards):
+        known = [f"  {figures.board}: {doubt_words(figures)}" for figures in boards if figures.model_error]
+        known += [f"  {figures.board}: {'; '.join(figures.model_areas)}" for figures in boards if figures.model_areas]
+        heading = " Known of the modelled time:" if known else ""
         notes.append(
             f"virtual: instructions are counted on a QEMU twin, time and energy are modelled (energy {MODEL_DOUBT}); "
-            "no board was measured. Outputs are bit-identical to TensorFlow Lite Micro's."
+            f"no board was measured. Outputs are bit-identical to TensorFlow Lite Micro's.{heading}"
         )
-    for figures in boards:
-        if figures.model_error:
-            notes.append(f"{figures.board}: {doubt_words(figures)}")
-        if figures.model_areas:
-            notes.append(f"{figures.board}, model / board by kind of work: {'; '.join(figures.model_areas)}")
+        notes += known
     if any(figures.source == "virtual" and figures.cycles_modelled is None for figures in boards):
         notes.append(
             "cycles are not modelled: the profiler needs a C compiler (apt-get install gcc, then --force measure)."

@@ -50,14 +50,14 @@ FINDINGS = (
         "1 pulse timed by the cycle counter",
         f"{STM32}/board.c",
         "counter_pause_us(2); /* not by the cycle counter, which a debugger may stop */",
-        "const uint32_t start = DWT_CYCCNT;\n    while (DWT_CYCCNT - start < 2u * (BOARD_CLOCK_HZ / 1000000u)) {\n    }",
+        "const uint32_t start = DWT_CYCCNT;\n    while (DWT_CYCCNT - start < BOARD_CLOCK_HZ / 500000u) {\n    }",
         (f"{FIRST_DAY}::test_the_pulse_ends_without_a_cycle_counter",),
     ),
     Finding(
         "1 no reset after flashing",
         "stages/flash/proof.py",
-        "                link.restart()  # a debugger that let go may have stopped the cycle counter (pyOCD: DEMCR = 0)\n",
-        "",
+        "link.restart()  # a debugger that let go",
+        "pass  # a debugger that let go",
         ("tests/stages/flash/test_flash_board.py::test_board_is_flashed_once_and_an_unchanged_image_not_again",),
     ),
     Finding(

@@ -92,7 +92,7 @@ def test_every_area_of_every_board_has_an_error_of_its_own(name: str) -> None:
         assert "guess" in dense.against
         assert bound.high - bound.low > 2 * (dense.high - dense.low), "what is guessed counts for more"
     other = model_error(name, costs, "other", 0.0)
-    assert other.text == "error unknown: no such operator was ever compared with a board"
+    assert other.text == "error unknown (no such operator was ever compared with a board)"
     assert other.span_ms(10.0) == (None, None)
 
 
@@ -114,7 +114,7 @@ def test_a_calibration_says_its_own_error_area_by_area() -> None:
 
 
 def test_a_board_that_nobody_compared_says_so() -> None:
-    assert model_error("new_board", Costs(1, 1, 1, 1)).text == "error unknown: no measured board to compare with"
+    assert model_error("new_board", Costs(1, 1, 1, 1)).text == "error unknown (no measured board to compare with)"
 
 
 def test_no_description_claims_three_percent_any_more() -> None:
