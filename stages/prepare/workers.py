@@ -59,7 +59,7 @@ def _begin() -> None:
 
 
 def _keep_memory() -> None:
-    """Let malloc keep what is freed: else every array of megabytes is new pages, a third of the time of an int8 network.
+    """Let malloc keep what is freed; else each array of megabytes is new pages, a third of the time of an int8 network.
 
     glibc's own settings (mallopt(3)), in this process alone; other C libraries have none.
     """
