@@ -81,7 +81,8 @@ def train(task: Task, progress: Progress, checkpoint: Checkpoint) -> Trained:
     """Train, prune, shrink, train on."""
     with reproducible(task.config.threads, task.device.type):
         unpruned = find_channels(task.build(), task.network.input_shape)
-        task = replace(task, budget=with_absolute_latency(unpruned, task.config, task.budget))
+        budget = with_absolute_latency(unpruned, task.config, task.budget)
+        task = task if budget is task.budget else replace(task, budget=budget)
         refuse_unreachable(unpruned, task.config, task.budget, task.network.title)
         run = loop.train(task.recipe, partial(started, task), task.batches, progress, checkpoint)
         if run.pruning is not None:
