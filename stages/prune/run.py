@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from stages.graph.memory.resources import resources
 from stages.nets.channels import Channels, find_channels
-from stages.prune.masks import first_broken_layer
 from stages.prune.objectives import Objectives
 from stages.prune.pruner import Pruner, started_pruner
+from stages.prune.signal.masks import first_broken_layer
 from stages.prune.task import Task
 from stages.prune.trajectory import TrajectoryRow
 from stages.prune.width_update import WidthStep, WidthUpdate

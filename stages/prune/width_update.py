@@ -31,9 +31,9 @@ from stages.nets.channels import Channels
 from stages.nets.config import BudgetConfig
 from stages.prune.config import PruneConfig
 from stages.prune.give_back import given_back
-from stages.prune.masks import saliences, top_masks
 from stages.prune.objectives import Objectives, ResourceLoss
-from stages.prune.task_loss import Loss, TaskLoss, task_loss
+from stages.prune.signal.masks import saliences, top_masks
+from stages.prune.signal.task_loss import Loss, TaskLoss, task_loss
 from stages.prune.widths import WidthRule
 from stages.training.determinism import seeded
 
