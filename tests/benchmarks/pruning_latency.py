@@ -1,4 +1,4 @@
-"""Whether every experiment's variant with 60 % of the latency is met, and whether the firmware on the twin says so, too.
+"""Whether every experiment's variant with 60 % of the latency is met, and whether the firmware on the twin agrees.
 
     python -m tests.benchmarks.pruning_latency [NAME ...] [--csv FILE]
 
