@@ -21,7 +21,7 @@ static void audio_append(const char *digits)
     if (!base64_decode(digits, bytes, sizeof bytes, &count)) {
         command_put_error("Not base64", "");
     } else {
-        command_append("audio", &audio_load, bytes, count);
+        command_append(&audio_load, bytes, count);
     }
 }
 

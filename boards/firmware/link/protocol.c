@@ -59,6 +59,8 @@ static void run_name(const struct words *words)
     put_bracketed("m-name-dut-[", board_name());
 }
 
+static void run_help(const struct words *words);
+
 static void run_profile(const struct words *words)
 {
     (void)words;
@@ -92,7 +94,9 @@ static void db_append(const char *digits)
         command_put_error("Insufficent number of hex digits", ""); /* the spelling is the protocol's */
         return;
     }
-    for (; digits[0] != '\0'; digits += 2) {
+    /* What comes behind the last byte announced is not even looked at, as in the protocol's own firmware. */
+    const uint32_t wanted = input_load.announced == 0u ? sizeof bytes : input_load.announced - input_load.loaded;
+    for (; digits[0] != '\0' && count < wanted; digits += 2) {
         const int high = hex_digit(digits[0]);
         const int low = hex_digit(digits[1]);
         if (high < 0 || low < 0) {
@@ -102,30 +106,27 @@ static void db_append(const char *digits)
         }
         bytes[count++] = (uint8_t)(high * 16 + low);
     }
-    command_append("db", &input_load, bytes, count);
+    command_append(&input_load, bytes, count);
 }
 
 static void run_db(const struct words *words)
 {
-    if (words->count < 2u) {
-        command_put_error("db needs load, print or hex digits", "");
-        return;
-    }
-    if (strcmp(words->at[1], "place") == 0) {
+    const char *const what = words->count > 1u ? words->at[1] : "0"; /* a digit too few, like any odd number of them */
+    if (strcmp(what, "place") == 0) {
         if (command_place_load(&input_load, words)) {
             input_was_placed();
         }
         return;
     }
     input_as_sent();
-    if (strcmp(words->at[1], "load") == 0) {
+    if (strcmp(what, "load") == 0) {
         command_begin_load(&input_load, words);
     } else if (words->count > 2u) {
         command_put_error("Unexpected argument: ", words->at[2]);
-    } else if (strcmp(words->at[1], "print") == 0) {
+    } else if (strcmp(what, "print") == 0) {
         db_print();
     } else {
-        db_append(words->at[1]);
+        db_append(what);
     }
 }
 
@@ -146,6 +147,10 @@ static void run_infer(const struct words *words)
 {
     if (board_trouble() != NULL) { /* on a clock that is not the described one nothing is a measurement */
         command_put_error("Not measured: ", board_trouble());
+        return;
+    }
+    if (!load_is_whole(&input_load)) {
+        command_put_error("Input incomplete: load it again", "");
         return;
     }
     uint32_t inferences = DEFAULT_INFERENCES;
@@ -220,6 +225,7 @@ static void run_reset(const struct words *words)
 }
 
 static const struct command COMMANDS[] = {
+    {"help", 1, run_help},
     {"name", 1, run_name},
     {"profile", 1, run_profile},
     {"timestamp", 1, run_timestamp},
@@ -239,6 +245,25 @@ static const struct command COMMANDS[] = {
     {"tensor", 3, tensor_run},
     {"check", 1, reply_check_run},
 };
+
+static void put_names(const struct command *table, size_t count)
+{
+    for (size_t index = 0; index < count; index++) {
+        put_bracketed("m-help-[", table[index].name);
+    }
+}
+
+static void run_help(const struct words *words)
+{
+    (void)words;
+    put_names(COMMANDS, sizeof COMMANDS / sizeof COMMANDS[0]);
+#if MODEL_FRONT_END
+    put_names(AUDIO_COMMANDS, AUDIO_COMMAND_COUNT);
+#endif
+#if BRINGUP_STAGE
+    put_names(BRINGUP_COMMANDS, BRINGUP_COMMAND_COUNT);
+#endif
+}
 
 /* Split in place at spaces; words beyond COMMAND_MAX_WORDS are dropped, the count tells that there were too many. */
 static struct words split(char *text)
@@ -295,20 +320,6 @@ static uint32_t most_characters(void)
     return strncmp(line, "audio ", 6) == 0 ? PROTOCOL_LINE_CHARACTERS : PROTOCOL_COMMAND_CHARACTERS;
 }
 
-static void put_damaged(void)
-{
-    text_put("e-[Line damaged on its way here, ");
-    text_put_decimal(board_receive_errors());
-    text_put(" bytes since start]\r\n");
-}
-
-static void put_too_long(uint32_t limit)
-{
-    text_put("e-[Command longer than ");
-    text_put_decimal(limit);
-    text_put(" characters]\r\n");
-}
-
 void protocol_boot(void)
 {
     protocol_forget_line();
@@ -354,9 +365,9 @@ void protocol_receive(uint16_t received)
     protocol_forget_line();
     reply_check_start(line, characters);
     if (damaged) {
-        put_damaged();
+        text_put_field("e-[Line damaged on its way here, bytes since start: ", board_receive_errors());
     } else if (characters > limit) {
-        put_too_long(limit);
+        text_put_field("e-[Command too long, most characters: ", limit);
     } else {
         line[characters] = '\0';
         const struct words words = split(line);
