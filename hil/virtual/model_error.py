@@ -60,11 +60,14 @@ class ModelError:
     high: float | None
 
     @property
-    def text(self) -> str:
+    def ratio_text(self) -> str:
         if self.low is None or self.high is None:
-            return f"error unknown: {self.area}"
-        spread = f"{self.low:.2f} to {self.high:.2f}" if self.n > 1 else f"{self.low:.2f}"
-        return f"model / board {spread} ({self.area}, n {self.n})"
+            return "error unknown"
+        return "model / board " + (f"{self.low:.2f} to {self.high:.2f}" if self.n > 1 else f"{self.low:.2f}")
+
+    @property
+    def text(self) -> str:
+        return f"{self.ratio_text} ({self.area}{f', n {self.n}' if self.n else ''})"
 
 
 @cache

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from stages.firmware.fast.calls import fast_call
 from stages.firmware.fast.dot import Weights
-from stages.firmware.kernels.access_order import distances
+from stages.firmware.kernels.access_order import distances, laid_out
 from stages.firmware.kernels.calls import KernelCall
 from stages.firmware.kernels.fused import REFILLED, can_be_fused, fused_call
 from stages.firmware.kernels.portable import kernel_call
@@ -36,7 +36,10 @@ class Plan:
 def plan_of(graph: Graph, calls: Sequence[KernelCall], weights: Weights | None, chains: Sequence[Chain]) -> Plan:
     """With these chains, which stand together in the graph's order."""
     planned, found = _planned(graph, calls, weights, chains)
-    return Plan(planned, found, arena_layout(planned, distances=distances(planned, found)))
+    layout = laid_out(
+        planned, found, lambda known: arena_layout(planned, distances=known), lambda each: dict(enumerate(each.offsets))
+    )
+    return Plan(planned, found, layout)
 
 
 def best_plan(graph: Graph, calls: Sequence[KernelCall], weights: Weights | None) -> Plan:

@@ -180,7 +180,7 @@ def _model_error(board: Board, arena_region: str | None) -> dict[str, Any]:
     """What is known of how far the modelled time is off, in the nearest area that anybody measured."""
     is_cached = arena_region is not None and board.memories[arena_region].cached
     found = model_error(board.name, board.cache, is_cached, board.calibration)
-    return {**asdict(found), "text": found.text}
+    return {**asdict(found), "ratio_text": found.ratio_text, "text": found.text}
 
 
 def _write(path: Path, columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> Path:

@@ -102,7 +102,7 @@ def latency(figures: BoardFigures) -> tuple[str, str]:
     if figures.latency_ms is not None:
         return _with_spread(figures.latency_ms), f"measured, n {figures.n}"
     if figures.latency_ms_modelled is not None:
-        return fixed(figures.latency_ms_modelled), f"modelled: {figures.model_error}"
+        return fixed(figures.latency_ms_modelled), ", ".join(filter(None, ("modelled", figures.model_ratio)))
     return NOTHING, ""
 
 
@@ -205,8 +205,9 @@ def layer_table(figures: BoardFigures, evidence: Evidence) -> Table:
 
 
 def notes(boards: Sequence[BoardFigures]) -> list[str]:
-    """What else the devices showed."""
-    return [line for figures in boards for line in figures.lines]
+    """What is known of the modelled times, and what else the devices showed."""
+    known = [f"{figures.board}, modelled time: {figures.model_error}." for figures in boards if figures.model_error]
+    return known + [line for figures in boards for line in figures.lines]
 
 
 def _board_sentence(figures: BoardFigures) -> str:

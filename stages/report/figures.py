@@ -98,7 +98,8 @@ class BoardFigures:
     energy_mj: Spread | None  # by an instrument
     energy_mj_simulated: Spread | None  # by the simulated instrument of a twin
     energy: Mapping[str, Any]  # how it was found, with its uncertainty: as in device.json
-    model_error: str = ""  # what is known of how far modelled time is off
+    model_error: str = ""  # what is known of how far modelled time is off, and from what
+    model_ratio: str = ""  # the same in a few words
     stack_high_water_bytes: int | None = None  # seen on the device
     stack_bytes: int | None = None  # reserved
 
@@ -157,6 +158,7 @@ def board_figures(name: str, footprint: Path, samples: Path, device: Path, devic
         cycles_zero_wait=told["cycles_zero_wait"],
         latency_ms_modelled=latency_ms_modelled,
         model_error=(told.get("model_error") or {}).get("text", ""),
+        model_ratio=(told.get("model_error") or {}).get("ratio_text", ""),
         latency_ms=spread_of(rows, "latency_ms"),
         power_w_modelled=power_w,
         energy_mj_modelled=None if latency_ms_modelled is None else power_w * latency_ms_modelled,

@@ -96,11 +96,13 @@ def _measured(value: Spread | None) -> str:
 def _notes(boards: Sequence[BoardFigures]) -> list[str]:
     notes = []
     if any(figures.source == "virtual" for figures in boards):
+        known = [f"  {figures.board}: {figures.model_error}" for figures in boards if figures.model_error]
+        heading = " Known of the modelled time:" if known else ""
         notes.append(
             f"virtual: instructions are counted on a QEMU twin, time and energy are modelled (energy {MODEL_DOUBT}); "
-            "no board was measured. Outputs are bit-identical to TensorFlow Lite Micro's. Known of the modelled time:"
+            f"no board was measured. Outputs are bit-identical to TensorFlow Lite Micro's.{heading}"
         )
-        notes += [f"  {figures.board}: {figures.model_error}" for figures in boards if figures.model_error]
+        notes += known
     if any(figures.source == "virtual" and figures.cycles_modelled is None for figures in boards):
         notes.append(
             "cycles are not modelled: the profiler needs a C compiler (apt-get install gcc, then --force measure)."

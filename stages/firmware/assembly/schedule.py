@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 from stages.firmware.assembly.instructions import Instruction, is_physical
 
@@ -144,7 +145,37 @@ def fitted(
 
     `placed` says where the values live that exist before, `behind` what comes between two rounds. `is_quick`: only what
     is best for long code, as a rule.
+
+    Nothing here depends on the numbers in the instructions but which bank a load is from, so that code of one form,
+    such as a layer's at any width, is put in order once.
     """
+    form = _Form(tuple(map(_formal, code)), tuple(free), tuple(placed.items()), tuple(map(_formal, behind)), is_quick)
+    found = _best_order(form)
+    if found is None:
+        return None
+    order, cycles = found
+    return Fit(tuple(replace(code[index], registers=registers) for index, registers in order), cycles)
+
+
+@dataclass(frozen=True)
+class _Form:
+    """What `fitted` is asked, without the numbers."""
+
+    code: tuple[Instruction, ...]
+    free: tuple[str, ...]
+    placed: tuple[tuple[str, str], ...]
+    behind: tuple[Instruction, ...]
+    is_quick: bool
+
+
+def _formal(one: Instruction) -> Instruction:
+    return replace(one, text="", offset=None if one.offset is None else one.offset & 4)
+
+
+@cache
+def _best_order(form: _Form) -> tuple[tuple[tuple[int, tuple[str, ...]], ...], int] | None:
+    """Which instruction stands where, with which registers, and the cycles of a round."""
+    code, free, placed, behind, is_quick = form.code, form.free, dict(form.placed), form.behind, form.is_quick
     waits = _waits(code)
     heights = _heights(len(code), waits)
     choices: tuple[Callable[[int], tuple[int, ...]], ...] = (
@@ -159,8 +190,9 @@ def fitted(
             for reserve in (0, 1) if is_quick else (0, 1, 2):
                 order = _Issue(code, waits, free, placed, window, reserve).run(choice)
                 if order is not None:
-                    fits.append(Fit(tuple(order), loop_cycles([*order, *behind])))
-    return min(fits, key=lambda fit: fit.cycles, default=None)
+                    found = [replace(code[index], registers=registers) for index, registers in order]
+                    fits.append((tuple(order), loop_cycles([*found, *behind])))
+    return min(fits, key=lambda fit: fit[1], default=None)
 
 
 _WINDOWS = (6, 12, 24, 60)  # how far ahead of the oldest waiting instruction to look
@@ -189,9 +221,9 @@ class _Issue:
                 self.uses[name] = self.uses.get(name, 0) + 1
         self.waiting = list(range(len(code)))
         self.issued: dict[int, int] = {}
-        self.order: list[Instruction] = []
+        self.order: list[tuple[int, tuple[str, ...]]] = []
 
-    def run(self, choice: Callable[[int], tuple[int, ...]]) -> list[Instruction] | None:
+    def run(self, choice: Callable[[int], tuple[int, ...]]) -> list[tuple[int, tuple[str, ...]]] | None:
         cycle = idle = 0
         while self.waiting:
             older = self._best(cycle, None, choice)
@@ -237,7 +269,7 @@ class _Issue:
                 if self.uses[name] == 0:
                     self.pool.append(self.place.pop(name))
         registers = tuple(name if is_physical(name) else before[name] for name in one.registers)
-        self.order.append(replace(one, registers=registers))
+        self.order.append((index, registers))
         self.issued[index] = cycle
         self.waiting.remove(index)
 

@@ -9,6 +9,10 @@ the input may begin before the output; -WHOLE, that the kernel has read everythi
 A fused chain (row-wise, depth-first) reads rows of its input and then writes rows of its output, step by step; what
 lies between has places of its own.
 
+`small_depthwise` goes over the image once for each block of channels. What one block writes must be nothing that a
+later one reads: so its input begins a whole number of pixels behind its output, or they do not overlap. A layout knows
+nothing of pixels; `laid_out` asks for another one where this went wrong, without overlap there.
+
 The lists repeat what the C code does, so tests trace that code, load by load and store by store, and want the same
 distances from it. A kernel that is not listed here gets a place of its own for its output.
 """
@@ -16,7 +20,8 @@ distances from it. A kernel that is not listed here gets a place of its own for 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 
@@ -28,12 +33,50 @@ from stages.graph.memory.fusion import FusedOptions
 
 WHOLE = 1 << 40  # more bytes than any tensor has
 Moment = tuple[int, int]  # written up to, lowest byte still to be read
+_Laid = TypeVar("_Laid")
 
 
-def distances(graph: Graph, calls: Sequence[KernelCall]) -> Distances:
-    """For every op whose kernel is known here and every operand that it computes from."""
+def laid_out(
+    graph: Graph,
+    calls: Sequence[KernelCall],
+    lay_out: Callable[[Distances], _Laid],
+    offsets: Callable[[_Laid], Mapping[int, int]],
+) -> _Laid:
+    """What `lay_out` makes of the distances, in which no kernel loses a byte; `offsets` of it by tensor."""
+    apart: set[int] = set()
+    while True:
+        found = lay_out(distances(graph, calls, apart))
+        torn = torn_blocks(graph, calls, offsets(found))
+        if not torn:
+            return found
+        assert not torn & apart
+        apart |= torn
+
+
+def torn_blocks(graph: Graph, calls: Sequence[KernelCall], offsets: Mapping[int, int]) -> set[int]:
+    """Ops of which a block of channels would write over what a later block reads."""
+    found = set()
+    for number, (op, call) in enumerate(zip(graph.ops, calls, strict=True)):
+        if call.kernel != "small_depthwise" or not _has_blocks(graph, op, call):
+            continue
+        source, result = op.inputs[0], op.outputs[0]
+        behind = offsets.get(source, 0) - offsets.get(result, WHOLE)
+        overlaps = -graph.tensors[source].nbytes < behind < graph.tensors[result].nbytes
+        if overlaps and behind % graph.tensors[source].shape[3]:
+            found.add(number)
+    return found
+
+
+def _has_blocks(graph: Graph, op: Op, call: KernelCall) -> bool:
+    return _member(call, "block", WHOLE) < graph.tensors[op.inputs[0]].shape[3]
+
+
+def distances(graph: Graph, calls: Sequence[KernelCall], apart: Collection[int] = ()) -> Distances:
+    """For every op whose kernel is known here and every operand that it computes from, but for those in `apart`."""
     found: dict[tuple[int, int], int] = {}
     for number, (op, call) in enumerate(zip(graph.ops, calls, strict=True)):
+        if number in apart:
+            continue
         if isinstance(op.options, FusedOptions):
             found.update({(number, tensor): _fused(graph, op, tensor) for tensor in graph.activations_of(op)})
             continue
@@ -51,6 +94,9 @@ def overlap_distance(graph: Graph, op: Op, call: KernelCall) -> int | None:
         moments is _element_by_element and any(graph.tensors[i].shape != result for i in graph.activations_of(op))
     ):
         return None  # an operand that is broadcast is read again and again
+    is_in_blocks = call.kernel == "small_depthwise" and _has_blocks(graph, op, call)
+    if is_in_blocks and graph.tensors[op.inputs[0]].shape[3] != result[3]:
+        return None  # pixels of two sizes: no block keeps to its own bytes
     return max((written - unread for written, unread in moments(graph, op, call)), default=-WHOLE)
 
 

@@ -18,11 +18,11 @@ from dataclasses import replace
 from boards import Board, Memory
 from pipeline.errors import StageError
 from stages.firmware.front_end import FrontEnd
-from stages.firmware.kernels.access_order import distances
+from stages.firmware.kernels.access_order import WHOLE, laid_out
 from stages.firmware.model_source import CompiledModel
 from stages.firmware.placement import Placement, Spill
 from stages.graph.graph import WEIGHTED
-from stages.graph.memory.arena_layout import Place, arena_places, pack
+from stages.graph.memory.arena_layout import Distances, Place, arena_places, pack
 from stages.graph.memory.fusion import FusedOptions
 
 CODE_BYTES = 24 * 1024  # everything in flash that is not the network's and no table: 12 KB measured, 17 with a stream
@@ -98,9 +98,18 @@ def _place_arena(model: CompiledModel, board: Board, room: int, bulk_room: int) 
 
 def _spilled(model: CompiledModel, board: Board, room: int) -> Spill | None:
     """The arena in two parts; None if nothing finds a place in the preferred region."""
-    graph = model.graph
-    overlap = distances(graph, model.calls) if model.runtime == "overlap" else None
-    places = arena_places(graph, distances=overlap)
+    if model.runtime == "classic":
+        return _in_two_parts(model, board, room, None)
+    return laid_out(model.graph, model.calls, lambda known: _in_two_parts(model, board, room, known), _by_place)
+
+
+def _by_place(spill: Spill | None) -> dict[int, int]:
+    """Offsets by tensor; the second part as far away as it is."""
+    return {**spill.first, **{tensor: WHOLE + offset for tensor, offset in spill.second.items()}} if spill else {}
+
+
+def _in_two_parts(model: CompiledModel, board: Board, room: int, overlap: Distances | None) -> Spill | None:
+    places = arena_places(model.graph, distances=overlap)
     chosen: list[int] = []
     offsets: list[int] = []
     for index in sorted(range(len(places)), key=lambda i: (-_gain(model, board, places[i]), i)):

@@ -50,7 +50,9 @@ def test_every_board_says_what_its_model_was_compared_with(name: str) -> None:
 
 
 def test_a_board_that_nobody_compared_says_so() -> None:
-    assert model_error("new_board", Costs(1, 1, 1, 1), False).text == "error unknown: no measured board to compare with"
+    assert (
+        model_error("new_board", Costs(1, 1, 1, 1), False).text == "error unknown (no measured board to compare with)"
+    )
 
 
 def test_no_description_claims_three_percent_any_more() -> None:

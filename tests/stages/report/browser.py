@@ -91,6 +91,11 @@ class Page:
         path.write_bytes(base64.b64decode(taken["data"]))
         return path
 
+    def printed(self) -> bytes:
+        """The page as a PDF on A4."""
+        taken = self.call("Page.printToPDF", printBackground=True, paperWidth=8.27, paperHeight=11.69)
+        return base64.b64decode(taken["data"])
+
     def _note(self, message: dict[str, Any]) -> None:
         method, parameters = message.get("method"), message.get("params", {})
         if method == "Runtime.exceptionThrown":

@@ -182,6 +182,19 @@ def test_a_page_is_whole_at_every_width_and_in_both_themes(name: str, pages: dic
     assert page.ask("window.hacked") is None
 
 
+def test_on_paper_tables_stay_tables_and_nothing_is_cut_off(page: Page, pages: dict[str, Made]) -> None:
+    page.resize(718)  # A4 between its margins
+    page.open(pages["run"].path)
+    page.call("Emulation.setEmulatedMedia", media="print")
+    page.ask("dispatchEvent(new Event('beforeprint'))")
+    cut_off = page.ask(CUT_OFF)
+    shown = page.ask("getComputedStyle(document.querySelector('#boards thead')).display")
+    opened = page.ask("document.querySelectorAll('#provenance details[open]').length")
+    page.call("Emulation.setEmulatedMedia", media="")
+    assert (cut_off, shown, opened) == ([], "table-header-group", 0)
+    assert 4 <= len(re.findall(rb"/Type /Page\b", page.printed())) <= 12
+
+
 def test_the_verdict_comes_first_and_names_what_is_missed(pages: dict[str, Made], page: Page):
     page.resize(1280)
     page.open(pages["misses"].path)

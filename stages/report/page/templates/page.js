@@ -46,7 +46,7 @@
   // Paper is light. A chart cannot be drawn anew before the printer is handed the page, so its colours are turned back.
   const lightColours = Object.fromEntries(Object.entries(darkColours).map(([light, dark]) => [dark, light]));
   addEventListener("beforeprint", () => {
-    document.querySelectorAll("details").forEach((each) => { each.open = true; });
+    document.querySelectorAll("section:not(#provenance) details").forEach((each) => { each.open = true; });
     for (const each of document.querySelectorAll(".drawing [fill], .drawing [stroke]")) {
       for (const key of ["fill", "stroke"]) {
         const light = lightColours[each.getAttribute(key)];

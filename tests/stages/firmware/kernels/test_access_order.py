@@ -10,10 +10,13 @@ import numpy as np
 import pytest
 
 from stages.firmware.fast.dot import Weights
-from stages.firmware.kernels.access_order import WHOLE, distances, overlap_distance
+from stages.firmware.kernels.access_order import WHOLE, distances, overlap_distance, torn_blocks
+from stages.firmware.model_source import CompiledModel, compile_model
 from stages.graph.graph import ActivationOptions, ConvOptions, Graph, PoolOptions
+from stages.graph.memory.arena_layout import arena_layout
+from tests.stages.firmware.host_models import build_host_models, tflm_outputs
 from tests.stages.firmware.kernels.access_trace import Layer, layer_of, layer_of_chain, traces
-from tests.stages.graph.int8_graphs import Int8Builder
+from tests.stages.graph.int8_graphs import Int8Builder, random_inputs
 
 WAYS: tuple[Weights | None, ...] = (None, "fast", "small")
 KERNELS = [
@@ -199,3 +202,52 @@ def test_a_long_pointwise_layer_needs_no_more_than_the_larger_of_its_tensors(
     assert distance is not None
     sizes = np.array([channels, outputs]) * 48 * 48
     assert max(0, distance) + sizes[0] <= sizes.max() + gain
+
+
+def branching_network(seed: int) -> Graph:
+    """Depthwise layers of more channels than one block of `small_depthwise`, among branches that push them around."""
+    builder = Int8Builder(seed)
+    rng = builder.rng
+    side = int(rng.integers(6, 11))
+    pool = [builder.input(side, side, int(rng.integers(1, 5)))]
+    for _ in range(9):
+        x = pool[int(rng.integers(max(0, len(pool) - 3), len(pool)))]
+        if builder.tensors[x].shape[3] > 32 and rng.random() < 0.7:
+            stride = (int(rng.integers(1, 3)),) * 2
+            pool.append(builder.depthwise(x, (3, 3), ConvOptions(stride=stride)))
+        else:
+            pool.append(builder.conv(x, int(rng.integers(3, 60)), (1, 1), ConvOptions()))
+    return builder.graph(*pool[-3:])
+
+
+def laid_out_without_pixels(model: CompiledModel) -> CompiledModel:
+    """As if only distances mattered."""
+    layout = arena_layout(model.graph, distances=distances(model.graph, model.calls))
+    return replace(model, layout=layout)
+
+
+def torn(model: CompiledModel) -> set[int]:
+    return torn_blocks(model.graph, model.calls, dict(enumerate(model.layout.offsets)))
+
+
+def small_models(seeds: Iterable[int]) -> list[CompiledModel]:
+    graphs = [branching_network(seed) for seed in seeds]
+    return [compile_model(graph, weights="small", runtime="overlap", chains=()) for graph in graphs]
+
+
+def test_no_block_of_channels_writes_over_what_a_later_one_reads() -> None:
+    models = small_models(range(60))
+    assert not any(map(torn, models))
+    assert sum(bool(torn(laid_out_without_pixels(model))) for model in models) >= 2  # else nothing was at stake
+
+
+@pytest.mark.slow
+def test_where_blocks_would_be_torn_bytes_are_wrong_and_where_they_are_not_all_are_right(tmp_path: Path) -> None:
+    models = [model for model in small_models(range(60)) if torn(laid_out_without_pixels(model))]
+    both = [each for model in models for each in (model, laid_out_without_pixels(model))]
+    built = build_host_models([model.graph for model in both], tmp_path, models=both)
+    for number, model in enumerate(models):
+        inputs = random_inputs(model.graph, 2, seed=number)
+        expected = tflm_outputs(model.graph, inputs)
+        assert np.array_equal(built.run(2 * number, inputs), expected)
+        assert not np.array_equal(built.run(2 * number + 1, inputs), expected)
