@@ -162,6 +162,7 @@ class Board(_Described):
     cache: Cache
     chip: Chip
     power_active_w: Watts
+    power_point: Literal["board", "mcu", "core"]  # where it was measured: figures differ by several times between them
     calibration: Calibration | None = None  # calibration.yaml beside board.yaml
 
     @model_validator(mode="after")

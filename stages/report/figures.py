@@ -102,6 +102,7 @@ class BoardFigures:
     model_ratio: str = ""  # the same in a few words
     stack_high_water_bytes: int | None = None  # seen on the device
     stack_bytes: int | None = None  # reserved
+    measurement_point_modelled: str | None = None  # what the modelled power is that of: board, mcu or core
 
     @property
     def energy_mj_modelled_uncertainty(self) -> float | None:
@@ -161,6 +162,7 @@ def board_figures(name: str, footprint: Path, samples: Path, device: Path, devic
         model_ratio=(told.get("model_error") or {}).get("ratio_text", ""),
         latency_ms=spread_of(rows, "latency_ms"),
         power_w_modelled=power_w,
+        measurement_point_modelled=told.get("measurement_point_modelled"),
         energy_mj_modelled=None if latency_ms_modelled is None else power_w * latency_ms_modelled,
         lines=tuple(device_lines(told, tested)),
         energy_mj=spread_of(rows, "energy_mj"),

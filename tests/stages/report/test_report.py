@@ -32,7 +32,8 @@ SUMMARY_COLUMNS = (
     "experiment,board,source,data_source,n,accuracy_int8,size_bytes,peak_bytes,arena_bytes,macs,flash_bytes,ram_bytes,"
     "clock_hz,instructions,cycles_modelled,cycles_zero_wait,latency_ms_modelled,latency_ms,latency_ms_2sigma,"
     "energy_mj_modelled,energy_mj,energy_mj_2sigma,fits,accuracy_float,accuracy_n,budget_peak_bytes,budget_size_bytes,"
-    "budget_macs,stack_high_water_bytes,stack_bytes,energy_mj_modelled_uncertainty,model_sha256"
+    "budget_macs,stack_high_water_bytes,stack_bytes,energy_mj_modelled_uncertainty,model_sha256,"
+    "measurement_point,measurement_point_modelled"
 )
 PLAN = {"size_bytes": 60000, "peak_bytes": 50000, "macs": 8_000_000}
 
