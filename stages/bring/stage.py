@@ -55,6 +55,7 @@ def run(*, config: BringConfig, out_dir: Path) -> Brought:
     from stages.graph.memory.memory_record import memory_record
     from stages.graph.memory.plan_record import plan_record
     from stages.graph.tflite.float_edges import require_int8
+    from stages.graph.tflite.folding import with_padding
     from stages.graph.tflite.planned_file import without_float_edges
     from stages.graph.tflite.reader import read_tflite
     from stages.graph.tflite.writer import write_tflite
@@ -63,7 +64,9 @@ def run(*, config: BringConfig, out_dir: Path) -> Brought:
     content = without_float_edges(pinned_bytes(file.path, file.sha256), name=file.path.name)
     graph = read_tflite(content, name=file.path.name)
     require_int8(graph, file.path.name)
-    if not accepts(content, graph):  # perhaps for what was folded: then what was read is what it runs
+    stored = read_tflite(content, as_stored=True)
+    is_indefinite = with_padding(stored) is not stored
+    if is_indefinite or not accepts(content, graph):  # perhaps for what was folded: then it runs what was read
         content = write_tflite(graph, file.path.name)
     given, classes = (
         None if file is None else pinned_bytes(file.path, file.sha256) for file in (config.inputs, config.labels)

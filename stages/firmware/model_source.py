@@ -21,7 +21,8 @@ from stages.firmware.kernels.calls import KernelCall
 from stages.firmware.kernels.portable import batch_of, kernel_call
 from stages.firmware.kernels.state import state_name
 from stages.firmware.placement import Placement
-from stages.graph.graph import Graph, Quantisation, Tensor
+from stages.graph.arithmetic.int16_reference import is_wide
+from stages.graph.graph import ITEM_BYTES, Graph, Quantisation, Tensor
 from stages.graph.memory.arena_layout import ArenaLayout, arena_layout
 from stages.graph.memory.fusion import Chain, FusedOptions
 from stages.graph.memory.overlap import Runtime
@@ -121,7 +122,8 @@ def compile_model(
     calls = [kernel_call(graph, index) for index in range(len(graph.ops))]
     if weights is not None:
         calls = [
-            (fast_call(graph, op, f"op_{i}", weights) if batch_of(graph, op) == 1 else None) or calls[i]
+            (fast_call(graph, op, f"op_{i}", weights) if batch_of(graph, op) == 1 and not is_wide(graph, op) else None)
+            or calls[i]
             for i, op in enumerate(graph.ops)
         ]
     if runtime == "classic":
@@ -139,8 +141,10 @@ def model_header(
     arena_bytes = spill.first_bytes + spill.second_bytes if spill else model.layout.arena_bytes
     grid = model.outputs[0].quantisation or Quantisation((1.0,), (0,))
     milli_q32 = round(grid.scale[0] * 1000 * 2**32)
-    if milli_q32 * 255 >= 2**63:
-        raise StageError(f"firmware: output scale {grid.scale[0]:g} is too large to print, needed below 8000")
+    steps = min(2 ** (8 * ITEM_BYTES[model.outputs[0].dtype]) - 1, 2**16 - 1)
+    if milli_q32 * steps >= 2**63:
+        most = f"needed below {8000 if steps == 255 else 30}"
+        raise StageError(f"firmware: output scale {grid.scale[0]:g} is too large to print, {most}")
     described = [c_comment(" and ".join(map(_describe, tensors))) for tensors in (model.inputs, model.outputs)]
     return f"""/* {_MADE_BY} */
 #ifndef MODEL_H

@@ -14,7 +14,7 @@ from typing import Literal
 
 import numpy as np
 
-Activation = Literal["none", "relu", "relu6"]
+Activation = Literal["none", "relu", "relu6", "relu_n1_to_1"]
 Padding = Literal["same", "valid"]
 DType = Literal["int8", "int16", "int32", "int64", "uint8", "float32", "bool", "resource"]
 

@@ -70,7 +70,7 @@ def portable_sources(generated: Path) -> list[Path]:
 
 def kernel_sources() -> list[Path]:
     """The C of every kernel."""
-    return _sources(*(FIRMWARE / "kernels" / folder for folder in ("", "inner", "more")))
+    return _sources(*(FIRMWARE / "kernels" / folder for folder in ("", "inner", "more", "wide")))
 
 
 def build_images(

@@ -81,7 +81,7 @@ def prelu_call(graph: Graph, op: Op, name: str) -> KernelCall:
 
 def extreme_call(graph: Graph, op: Op, name: str) -> KernelCall:
     """MAXIMUM and MINIMUM."""
-    constants = c_struct("extreme", name, {"broadcast": _broadcast(graph, op)})
+    constants = c_struct("extreme", name, {"broadcast": broadcast_members(graph, op)})
     return elementwise_call(graph, op, name, kernel=op.kind.lower(), header=_PAIRS_HEADER, constants=constants)
 
 
@@ -99,7 +99,7 @@ def _binary(
         **operands,
         **scaling_members(to_output),
         "range": output_range(graph.tensors[op.outputs[0]], activation),
-        "broadcast": _broadcast(graph, op),
+        "broadcast": broadcast_members(graph, op),
     }
     kernel, struct = names or (op.kind.lower(), op.kind.lower())
     constants = c_struct(struct, name, params)
@@ -134,8 +134,8 @@ def operand_places(graph: Graph, op: Op, name: str) -> tuple[list[str], str, int
             activations += 1
             continue
         places.append(f"{name}_operand_{number}")
-        arrays += c_array("int8_t", places[-1], data, f"operand {number}, a constant")
-        stored += data.size
+        arrays += c_array(f"{data.dtype}_t", places[-1], data, f"operand {number}, a constant")
+        stored += data.nbytes
     return places, arrays, stored
 
 
@@ -157,7 +157,7 @@ def add_operands(graph: Graph, op: Op) -> list[dict[str, int]]:
     ]
 
 
-def _broadcast(graph: Graph, op: Op) -> dict[str, object]:
+def broadcast_members(graph: Graph, op: Op) -> dict[str, object]:
     """Members of struct broadcast: neighbouring axes along which both operands do the same become one."""
     result = graph.tensors[op.outputs[0]].shape
     shapes = [_aligned(graph.tensors[index].shape, len(result)) for index in op.inputs]

@@ -39,7 +39,9 @@ from stages.firmware.kernels.rare import (
 )
 from stages.firmware.kernels.shape import concatenation_call, mean_call, pad_call
 from stages.firmware.kernels.state import assign_call, read_call
+from stages.firmware.kernels.wide import WIDE_COMPILERS
 from stages.graph.arithmetic.int8_curves import CURVES
+from stages.graph.arithmetic.int16_reference import is_wide
 from stages.graph.arithmetic.movement import MOVES
 from stages.graph.graph import Graph, Op
 
@@ -93,13 +95,15 @@ _ONE_PICTURE = frozenset({"CONV_2D", "DEPTHWISE_CONV_2D", "AVERAGE_POOL_2D", "MA
 def kernel_call(graph: Graph, index: int) -> KernelCall:
     """Operator `index` of the graph."""
     op = graph.ops[index]
-    compile_op = _COMPILERS.get(op.kind)
+    wide = is_wide(graph, op)
+    compile_op = (WIDE_COMPILERS if wide else _COMPILERS).get(op.kind)
     if compile_op is None:
         raise StageError(
-            f"firmware: {op.kind} ({op.name}) has no kernel, needed one of {', '.join(sorted(_COMPILERS))}"
+            f"firmware: {op.kind} ({op.name}) has no kernel{' for int16' if wide else ''}, "
+            f"needed one of {', '.join(sorted(WIDE_COMPILERS if wide else _COMPILERS))}"
         )
     for tensor in (graph.tensors[i] for i in (*graph.activations_of(op), *op.outputs)):
-        if tensor.dtype not in _BYTES.get(op.kind, ("int8",)):
+        if tensor.dtype not in (("int8", "int16") if wide else _BYTES.get(op.kind, ("int8",))):
             found = f"{tensor.dtype} of shape {tensor.shape}"
             raise StageError(f"firmware: {op.kind} ({op.name}): tensor {tensor.name} is {found}, needed int8")
     if batch_of(graph, op) > 1:

@@ -10,7 +10,7 @@ from stages.firmware.kernels.elementwise import operand_places
 from stages.firmware.kernels.parameters import multiplier_for, output_range, scaling_members
 from stages.graph.arithmetic.fixed_point import Multiplier
 from stages.graph.arithmetic.int8_pointwise import scale_of, zero_point_of
-from stages.graph.graph import ConcatOptions, Graph, Op
+from stages.graph.graph import ITEM_BYTES, ConcatOptions, Graph, Op
 
 _PAD_AXES = 4  # of boards/firmware/kernels/copy.h
 _MEAN_AXES = 2  # of each kind, in boards/firmware/kernels/mean.h
@@ -68,12 +68,13 @@ def pad_call(graph: Graph, op: Op, name: str) -> KernelCall:
     missing = _PAD_AXES - len(source.shape)
     if missing < 0:
         raise StageError(f"firmware: PAD ({op.name}) of {len(source.shape)} axes, needed at most {_PAD_AXES}")
-    steps = [math.prod(result.shape[axis + 1 :]) for axis in range(len(result.shape))]
+    item = ITEM_BYTES[source.dtype]
+    steps = [math.prod(result.shape[axis + 1 :]) * item for axis in range(len(result.shape))]
     params = {
-        "sizes": [1] * missing + list(source.shape),
-        "steps": [0] * missing + steps,
+        "sizes": [1] * missing + [*source.shape[:-1], source.shape[-1] * item],
+        "steps": [0] * missing + [*steps[:-1], 1],
         "start": sum(int(before) * step for (before, _), step in zip(amounts, steps, strict=True)),
-        "output_elements": result.elements,
+        "output_elements": result.nbytes,
         "value": zero_point_of(result),
     }
     return struct_call(op, name, "pad", "kernels/copy.h", "pad", params)
@@ -85,12 +86,12 @@ def concatenation_call(graph: Graph, op: Op, name: str) -> KernelCall:
     result = graph.tensors[op.outputs[0]]
     axis = op.options.axis % len(result.shape)
     rows = math.prod(result.shape[:axis])
-    pitch = result.elements // rows
+    pitch = result.nbytes // rows
     places, arrays, stored = operand_places(graph, op, name)
     activations = tuple(graph.activations_of(op))
     calls, offset = [], 0
     for place, index in zip(places, op.inputs, strict=True):
-        row_bytes = graph.tensors[index].elements // rows
+        row_bytes = graph.tensors[index].nbytes // rows
         calls.append(f"copy_rows({place}, {rows}, {row_bytes}, {{{len(activations)}}} + {offset}, {pitch});")
         offset += row_bytes
     return KernelCall(

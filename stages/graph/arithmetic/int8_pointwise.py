@@ -35,11 +35,14 @@ def zero_point_of(tensor: Tensor) -> int:
 
 
 def activation_range(tensor: Tensor, activation: str) -> tuple[int, int]:
-    """The int8 values that a fused activation leaves."""
-    lowest, highest = -128, 127
+    """The int8 values that a fused activation leaves, or int16."""
+    lowest, highest = (-(2**15), 2**15 - 1) if tensor.dtype == "int16" else (-128, 127)
     scale = np.float32(scale_of(tensor))
     if activation in ("relu", "relu6"):
         lowest = max(lowest, zero_point_of(tensor))
+    if activation == "relu_n1_to_1":
+        one = fp.round_half_away(float(np.float32(1) / scale))
+        lowest, highest = max(lowest, zero_point_of(tensor) - one), min(highest, zero_point_of(tensor) + one)
     if activation == "relu6":
         highest = min(highest, zero_point_of(tensor) + fp.round_half_away(float(np.float32(6) / scale)))
     return lowest, highest

@@ -14,13 +14,13 @@ import numpy as np
 
 from pipeline.errors import StageError
 from stages.graph.arithmetic import fixed_point as fp
-from stages.graph.arithmetic import int8_pointwise, int8_rare
+from stages.graph.arithmetic import int8_pointwise, int8_rare, int16_reference
 from stages.graph.arithmetic.int8_curves import CURVES, PAIRS
 from stages.graph.arithmetic.int8_lstm import lstm
 from stages.graph.arithmetic.int8_pointwise import activation_range, clamped, scale_of, zero_point_of
 from stages.graph.arithmetic.movement import MOVES, moved
+from stages.graph.arithmetic.windows import ungrouped, windows
 from stages.graph.graph import ConcatOptions, ConvOptions, Graph, Op, PoolOptions, Tensor
-from stages.graph.padding import zero_pads
 
 __all__ = ["activation_range", "run_graph", "run_op", "sample_shape"]
 
@@ -57,7 +57,7 @@ def _takes_batches(graph: Graph) -> bool:
     """Whether every op treats the first axis as that of samples."""
     touched = {index for op in graph.ops for index in (*graph.activations_of(op), *op.outputs)}
     return all(op.kind in _KERNELS for op in graph.ops) and all(
-        graph.tensors[index].shape[:1] == (1,) for index in touched
+        graph.tensors[index].shape[:1] == (1,) and graph.tensors[index].dtype != "int16" for index in touched
     )
 
 
@@ -103,13 +103,19 @@ def run_op(graph: Graph, op: Op, *operands: np.ndarray | None) -> np.ndarray:
     if op.kind in MOVES:
         assert operands[0] is not None
         return moved(graph, op, operands[0])
+    if int16_reference.is_wide(graph, op) and op.kind in int16_reference.KERNELS:
+        return int16_reference.KERNELS[op.kind](graph, op, *operands)
     return _ALL[op.kind](graph, op, *(None if each is None else np.atleast_1d(each) for each in operands))
 
 
 def _check(graph: Graph, op: Op) -> None:
     result = graph.tensors[op.outputs[0]]
     known = op.kind in _ALL or op.kind in MOVES or op.kind in _STATEFUL
-    if not known or result.dtype not in _RESULTS.get(op.kind, ("int8",)):
+    types = _RESULTS.get(op.kind, ("int8",))
+    if int16_reference.is_wide(graph, op):
+        types = ("int8", "int16") if op.kind == "QUANTIZE" else ("int16",)
+        known = op.kind in (*int16_reference.KERNELS, *MOVES, "RESHAPE", "CONCATENATION", *_STATEFUL)
+    if not known or result.dtype not in types:
         kinds = ", ".join(sorted({*_ALL, *MOVES, *_STATEFUL}))
         found = f"{op.kind} of {result.dtype}"
         raise StageError(f"{op.name}: {found} has no reference kernel, needed int8 and one of {kinds}")
@@ -126,7 +132,8 @@ def _convolution(
     graph: Graph, op: Op, x: np.ndarray, weights: np.ndarray, bias: np.ndarray | None = None
 ) -> np.ndarray:
     assert isinstance(op.options, ConvOptions)
-    taps = _windows(_centred(graph, op, x), weights.shape[1:3], op.options, op.options.dilation, 0.0)
+    weights = ungrouped(weights, x.shape[3])
+    taps = windows(_centred(graph, op, x), weights.shape[1:3], op.options, op.options.dilation, 0.0)
     # (N, H', W', C, kh, kw) -> rows of kh * kw * C, in the order of the filter's OHWI
     rows = taps.transpose(0, 1, 2, 4, 5, 3).reshape(-1, math.prod(weights.shape[1:]))
     sums = _exact_product(rows, weights.reshape(weights.shape[0], -1))
@@ -136,7 +143,7 @@ def _convolution(
 def _depthwise(graph: Graph, op: Op, x: np.ndarray, weights: np.ndarray, bias: np.ndarray | None = None) -> np.ndarray:
     assert isinstance(op.options, ConvOptions)
     repeated = np.repeat(_centred(graph, op, x), op.options.depth_multiplier, axis=3)
-    taps = _windows(repeated, weights.shape[1:3], op.options, op.options.dilation, 0.0)
+    taps = windows(repeated, weights.shape[1:3], op.options, op.options.dilation, 0.0)
     sums = np.zeros(taps.shape[:4], np.int64 if math.prod(weights.shape[1:3]) > _EXACT_PRODUCTS else np.float32)
     for row, column in np.ndindex(weights.shape[1:3]):
         sums += (taps[..., row, column] * weights[0, row, column].astype(np.float32)).astype(sums.dtype)
@@ -167,17 +174,6 @@ def _exact_product(rows: np.ndarray, weights: np.ndarray) -> np.ndarray:
     return total
 
 
-def _windows(
-    x: np.ndarray, kernel: tuple[int, ...], options: ConvOptions | PoolOptions, dilation: tuple[int, int], fill: float
-) -> np.ndarray:
-    """A view (N, H', W', C, kh, kw) of what the sliding window sees; outside the map it sees `fill`."""
-    pads = zero_pads(x.shape[1:3], kernel, options.stride, dilation, options.padding)
-    padded = np.pad(x, ((0, 0), pads[:2], pads[2:], (0, 0)), constant_values=fill) if any(pads) else x
-    spans = tuple((side - 1) * spread + 1 for side, spread in zip(kernel, dilation, strict=True))
-    view = np.lib.stride_tricks.sliding_window_view(padded, spans, axis=(1, 2))
-    return view[:, :: options.stride[0], :: options.stride[1], :, :: dilation[0], :: dilation[1]]
-
-
 def _requantised(graph: Graph, op: Op, sums: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
     source, weights, result = (graph.tensors[index] for index in (op.inputs[0], op.inputs[1], op.outputs[0]))
     if bias is not None:
@@ -197,9 +193,9 @@ def rescaling_factors(source: Tensor, weights: Tensor, result: Tensor) -> Iterat
 
 def _average_pool(graph: Graph, op: Op, x: np.ndarray) -> np.ndarray:
     assert isinstance(op.options, PoolOptions)
-    sums = _windows(x.astype(np.int32), op.options.filter, op.options, (1, 1), 0).sum(axis=(4, 5), dtype=np.int64)
+    sums = windows(x.astype(np.int32), op.options.filter, op.options, (1, 1), 0).sum(axis=(4, 5), dtype=np.int64)
     inside = np.ones((1, *x.shape[1:3], 1), np.int64)
-    counts = _windows(inside, op.options.filter, op.options, (1, 1), 0).sum(axis=(4, 5))
+    counts = windows(inside, op.options.filter, op.options, (1, 1), 0).sum(axis=(4, 5))
     # Halves away from zero; C divides towards zero.
     means = np.where(sums > 0, (sums + counts // 2) // counts, -((-sums + counts // 2) // counts))
     return clamped(means, graph.tensors[op.outputs[0]], op)
@@ -207,7 +203,7 @@ def _average_pool(graph: Graph, op: Op, x: np.ndarray) -> np.ndarray:
 
 def _max_pool(graph: Graph, op: Op, x: np.ndarray) -> np.ndarray:
     assert isinstance(op.options, PoolOptions)
-    largest = _windows(x.astype(np.int32), op.options.filter, op.options, (1, 1), -128).max(axis=(4, 5))
+    largest = windows(x.astype(np.int32), op.options.filter, op.options, (1, 1), -128).max(axis=(4, 5))
     return clamped(largest, graph.tensors[op.outputs[0]], op)
 
 

@@ -10,7 +10,7 @@ import math
 import numpy as np
 
 from pipeline.errors import StageError
-from stages.graph.checks.quantisation_check import FILTER_AXIS, check_int8
+from stages.graph.checks.quantisation_check import FILTER_AXIS, check_int8, check_int16
 from stages.graph.checks.shape_rules import check_shapes
 from stages.graph.graph import ConcatOptions, ConvOptions, Graph, Op, PlainOptions, PoolOptions, Tensor
 from stages.graph.padding import map_size
@@ -39,8 +39,8 @@ _OPERANDS = {
     "DEQUANTIZE": (1, 1),
 }
 _TYPE_CHANGES = {
-    "QUANTIZE": ({"float32", "int8", "uint8"}, {"int8", "uint8"}),
-    "DEQUANTIZE": ({"int8", "uint8"}, {"float32"}),
+    "QUANTIZE": ({"float32", "int8", "uint8", "int16"}, {"int8", "uint8", "int16"}),
+    "DEQUANTIZE": ({"int8", "uint8", "int16"}, {"float32"}),
 }
 _MAY_START_WITH_CONSTANT = frozenset({"ADD", "SUB", "MUL", "DIV", "CONCATENATION"})
 
@@ -97,6 +97,8 @@ def check_op(graph: Graph, op: Op) -> None:
     _check_types(op, first, result)
     if result.dtype in ("int8", "uint8"):
         check_int8(graph, op)
+    elif result.dtype == "int16":
+        check_int16(graph, op)
 
 
 def _check_types(op: Op, first: Tensor, result: Tensor) -> None:
@@ -105,6 +107,8 @@ def _check_types(op: Op, first: Tensor, result: Tensor) -> None:
         if first.dtype not in sources or result.dtype not in results:
             needed = f"{' or '.join(sorted(sources))} to {' or '.join(sorted(results))}"
             raise StageError(f"{op.title}: from {first.dtype} to {result.dtype}, needed {needed}")
+        if {first.dtype, result.dtype} == {"uint8", "int16"}:
+            raise StageError(f"{op.title}: from {first.dtype} to {result.dtype}, needed int8 on one side")
     elif first.dtype != result.dtype:
         raise StageError(f"{op.title}: output of type {result.dtype}, needed {first.dtype} like the input")
 
@@ -165,10 +169,12 @@ def _weighted_shape(graph: Graph, op: Op, shape: tuple[int, ...]) -> tuple[int, 
     assert isinstance(options, ConvOptions)
     if op.kind == "TRANSPOSE_CONV":
         return _transposed_shape(graph, op, shape, weights)
-    channels = shape[-1] if op.kind == "CONV_2D" else shape[-1] * options.depth_multiplier
-    fits = len(weights.shape) == 4 and (
-        weights.shape[3] == channels and (op.kind == "CONV_2D" or weights.shape[0] == 1)
-    )
+    fits = len(weights.shape) == len(shape) == 4
+    if fits and op.kind == "CONV_2D":  # of groups of channels each filter sees its own
+        groups = shape[3] // weights.shape[3]
+        fits = groups > 0 and weights.shape[3] * groups == shape[3] and outputs % groups == 0
+    elif fits:
+        fits = weights.shape[3] == shape[3] * options.depth_multiplier and weights.shape[0] == 1
     if not fits:
         raise StageError(f"{op.title}: weights of shape {weights.shape} do not fit an input of shape {shape}")
     return (shape[0], *_slid(op, shape, weights.shape[1:3], options.dilation), outputs)

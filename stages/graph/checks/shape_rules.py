@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipeline.errors import StageError
-from stages.graph.checks.quantisation_check import check_one_scale
+from stages.graph.checks.quantisation_check import check_int16, check_one_scale
 from stages.graph.checks.recurrent_check import check_recurrent
 from stages.graph.graph import Graph, Op, PlainOptions
 
@@ -318,14 +318,20 @@ def check_shapes(graph: Graph, op: Op) -> None:
         raise StageError(f"{title}: inputs {op.inputs}, needed {needed}")
     if not any(True for _ in graph.activations_of(op)):
         raise StageError(f"{title}: all operands are constants, needed an activation")
+    types: set[str] = set()
     for index in (*op.inputs, *op.outputs):
         if index in op.outputs and known.result != "int8":
             if graph.tensors[index].dtype != known.result:
                 raise StageError(f"{title}: output is {graph.tensors[index].dtype}, needed {known.result}")
-        elif graph.tensors[index].data is None or graph.tensors[index].dtype == "int8":
+        elif graph.tensors[index].data is None or graph.tensors[index].dtype in ("int8", "int16"):
             check_one_scale(op, graph.tensors[index])
+            types.add(graph.tensors[index].dtype)
         if len(graph.tensors[index].shape) > _MOST_AXES:
             raise StageError(f"{title}: {len(graph.tensors[index].shape)} axes, needed at most {_MOST_AXES}")
+    if len(types) > 1:
+        raise StageError(f"{title}: operands and results of {' and '.join(sorted(types))}, needed one type")
+    if op.kind == "TANH" and types == {"int16"}:
+        check_int16(graph, op)
     results = [graph.tensors[index].shape for index in op.outputs]
     try:
         expected = shapes_by_rule(graph, op, known)

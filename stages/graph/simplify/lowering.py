@@ -3,6 +3,7 @@
   EXPAND_DIMS, SQUEEZE, and whatever moves nothing (a TRANSPOSE along axes of one element)   RESHAPE
   SPLIT, SPLIT_V, UNPACK    a SLICE for each result, UNPACK's with a RESHAPE
   PACK                      a RESHAPE of each operand, and a CONCATENATION
+  CONV_2D in groups         one whole, with zeros where a filter sees nothing
 
 Tensors keep their numbers; new ones come behind them.
 """
@@ -15,6 +16,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from stages.graph.arithmetic.movement import MOVES, source_positions
+from stages.graph.arithmetic.windows import ungrouped
 from stages.graph.graph import ConcatOptions, Graph, NoOptions, Op, PlainOptions, Tensor
 
 
@@ -36,6 +38,8 @@ class _Lowering:
             yield from self._parts(op)
         elif op.kind == "PACK":
             yield from self._pack(op)
+        elif op.kind == "CONV_2D":
+            yield self._whole(op)
         else:
             yield op
 
@@ -78,6 +82,15 @@ class _Lowering:
             if part.data is None:
                 yield self._reshape(index, parts[-1])
         yield Op("CONCATENATION", op.name, tuple(parts), op.outputs, ConcatOptions(axis))
+
+    def _whole(self, op: Op) -> Op:
+        weights, channels = self.tensors[op.inputs[1]], self.tensors[op.inputs[0]].shape[3]
+        if weights.data is None or weights.shape[3] == channels:
+            return op
+        data = ungrouped(weights.data, channels)
+        return replace(
+            op, inputs=(op.inputs[0], self._new(replace(weights, shape=data.shape, data=data)), *op.inputs[2:])
+        )
 
     def _integers(self, values: list[int]) -> int:
         return self._new(Tensor("integers", (len(values),), "int32", data=np.array(values, np.int32)))

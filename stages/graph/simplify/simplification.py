@@ -8,6 +8,7 @@ for which there are faster kernels. Inputs and outputs of the network stay as th
 
 from __future__ import annotations
 
+from stages.graph.arithmetic.int16_reference import has_wide
 from stages.graph.graph import Graph
 from stages.graph.simplify.idle_channels import without_idle_channels
 from stages.graph.simplify.idle_ops import without_idle_ops
@@ -20,6 +21,8 @@ _MOST_ROUNDS = 10  # two are the rule
 def simplify(graph: Graph) -> Graph:
     """A graph with the same outputs for every input, bit for bit."""
     found = lowered(graph)
+    if has_wide(found):  # what follows knows the arithmetic of int8 only
+        return graph if found is graph else _compacted(found)
     for _ in range(_MOST_ROUNDS):
         before = found
         found = without_disguise(without_idle_channels(without_idle_ops(found)))

@@ -5,6 +5,9 @@ folded        SHAPE of a tensor, and whatever is made of constants only (convert
 with_states   VAR_HANDLE names a variable, READ_VARIABLE and ASSIGN_VARIABLE use it: here each variable is one state,
               with the first values that a subgraph behind CALL_ONCE gives it; else the zero of its grid
 
+with_padding  a SPACE_TO_BATCH_ND that pads becomes a PAD and one that does not: the runtime fills in whatever its
+              memory happens to hold, which is nothing that a device could repeat
+
 Reading a variable copies the state into a tensor. Assigning copies a tensor into the state; the result of the operator
 is that same tensor under another name, which costs nothing and which nobody reads.
 """
@@ -20,7 +23,7 @@ from pipeline.errors import StageError
 from stages.graph.arithmetic.int8_reference import run_op
 from stages.graph.checks.op_check import check_op
 from stages.graph.checks.real_shapes import real_shapes
-from stages.graph.graph import ConcatOptions, Graph, Op, PlainOptions, Tensor
+from stages.graph.graph import ConcatOptions, Graph, NoOptions, Op, PlainOptions, Tensor
 
 WITHOUT_RESULT = frozenset({"ASSIGN_VARIABLE", "CALL_ONCE"})
 _MOST_FOLDED = 1 << 16  # elements: a FILL of a few bytes can ask for gigabytes
@@ -210,6 +213,36 @@ def with_states(graph: Graph, first: Sequence[Graph]) -> Graph:
         value = op.inputs[1]
         ops.append(Op("ASSIGN_VARIABLE", tensors[-1].name, (value, states[name]), (len(tensors) - 1,), PlainOptions()))
     return replace(graph, tensors=tuple(tensors), ops=tuple(ops))
+
+
+def with_padding(graph: Graph) -> Graph:
+    """The very same object where there is nothing to do."""
+    tensors, ops = list(graph.tensors), []
+    for op in graph.ops:
+        if not _pads_batches(graph, op):
+            ops.append(op)
+            continue
+        pads = graph.tensors[op.inputs[2]].data
+        assert pads is not None
+        source = graph.tensors[op.inputs[0]]
+        amounts = np.concatenate([[[0, 0]], pads.reshape(-1, 2), [[0, 0]]]).astype(np.int32)
+        shape = tuple(side + int(sum(pair)) for side, pair in zip(source.shape, amounts, strict=True))
+        tensors.append(Tensor(f"paddings of {op.name}", amounts.shape, "int32", data=amounts))
+        tensors.append(replace(source, name=f"{op.name} padded", shape=shape))
+        tensors.append(replace(graph.tensors[op.inputs[2]], data=np.zeros_like(pads)))
+        amounts_at, padded, none = range(len(tensors) - 3, len(tensors))
+        ops.append(Op("PAD", tensors[padded].name, (op.inputs[0], amounts_at), (padded,), NoOptions()))
+        ops.append(replace(op, inputs=(padded, op.inputs[1], none)))
+    return graph if len(ops) == len(graph.ops) else replace(graph, tensors=tuple(tensors), ops=tuple(ops))
+
+
+def _pads_batches(graph: Graph, op: Op) -> bool:
+    """Only where everything is as it should be; what is not meets the check of the graph."""
+    if op.kind != "SPACE_TO_BATCH_ND" or len(op.inputs) != 3 or min(op.inputs) < 0:
+        return False
+    pads, source = graph.tensors[op.inputs[2]], graph.tensors[op.inputs[0]]
+    fits = pads.data is not None and pads.shape == (len(source.shape) - 2, 2) and pads.dtype == "int32"
+    return fits and pads.data is not None and pads.data.min() >= 0 and bool(pads.data.any())
 
 
 def _handles(graph: Graph) -> dict[int, tuple[float, ...]]:

@@ -41,7 +41,7 @@ from stages.graph.graph import (
     SoftmaxOptions,
     Tensor,
 )
-from stages.graph.tflite.folding import FOLDED_RULES, WITHOUT_RESULT, folded, with_states
+from stages.graph.tflite.folding import FOLDED_RULES, WITHOUT_RESULT, folded, with_padding, with_states
 from stages.graph.tflite.structure import OFFLINE_PLAN, check_structure
 
 _Known = dict[str, tuple[str, Callable[[Any], Options]]]  # kind -> options table, and how it is read
@@ -60,6 +60,7 @@ ACTIVATIONS: dict[int, Activation] = {
     schema.ActivationFunctionType.NONE: "none",
     schema.ActivationFunctionType.RELU: "relu",
     schema.ActivationFunctionType.RELU6: "relu6",
+    schema.ActivationFunctionType.RELU_N1_TO_1: "relu_n1_to_1",
 }
 PADDINGS: dict[int, Padding] = {schema.Padding.SAME: "same", schema.Padding.VALID: "valid"}
 
@@ -168,7 +169,7 @@ def _graph(model: Any, file_bytes: int, as_stored: bool) -> Graph:
     if not all(0 < number < model.SubgraphsLength() for number in numbers):
         raise StageError(f"CALL_ONCE of subgraphs {sorted(numbers)}, needed 1 to {model.SubgraphsLength() - 1}")
     first = [folded(*_subgraph(model, number, file_bytes)) for number in sorted(numbers)]
-    return with_states(folded(graph, open_shapes), first)
+    return with_padding(with_states(folded(graph, open_shapes), first))
 
 
 def _subgraph(model: Any, number: int, file_bytes: int) -> tuple[Graph, frozenset[int]]:
@@ -209,14 +210,18 @@ def _check_lengths(subgraph: Any, tensors: list[Any]) -> None:
 
 def _tensor(tensor: Any, index: int, buffers: list[Any]) -> Tensor:
     name = printable((tensor.Name() or f"tensor_{index}".encode()).decode("utf-8", "replace"))
-    if tensor.Type() not in _TYPES:
+    is_packed = tensor.Type() == schema.TensorType.INT4
+    if tensor.Type() not in _TYPES and not is_packed:
         found = _TYPE_NAMES.get(tensor.Type(), f"type number {tensor.Type()}")
-        raise StageError(f"tensor {name}: {found} is not supported, needed int8, or int32 for biases and shapes")
+        raise StageError(
+            f"tensor {name}: {found} is not supported, needed int8 or int16, or int32 for biases and shapes"
+        )
     if tensor.Sparsity() is not None or tensor.ExternalBuffer() != 0:
         raise StageError(f"tensor {name}: sparse and external tensors are not supported")
-    dtype = _TYPES[tensor.Type()]
+    dtype = "int8" if is_packed else _TYPES[tensor.Type()]
     shape, grid = _shape(tensor, name), _quantisation(tensor, name)
-    constant = _constant(buffers[tensor.Buffer()], name, shape, dtype)
+    stored = buffers[tensor.Buffer()]
+    constant = _unpacked(stored, name, shape) if is_packed else _constant(stored, name, shape, dtype)
     if tensor.IsVariable():
         start = grid.zero_point[0] if grid and dtype == "int8" else 0  # the runtime's own choice
         if constant is not None or math.prod(shape) > _MOST_STATE_ELEMENTS:
@@ -266,6 +271,15 @@ def _constant(buffer: Any, name: str, shape: tuple[int, ...], dtype: DType) -> n
     if len(raw) != math.prod(shape) * ITEM_BYTES[dtype]:
         raise StageError(f"tensor {name}: {len(raw)} B of data, needed {math.prod(shape) * ITEM_BYTES[dtype]} B")
     return raw.view(np.dtype(dtype).newbyteorder("<")).reshape(shape)
+
+
+def _unpacked(buffer: Any, name: str, shape: tuple[int, ...]) -> np.ndarray:
+    """int4 weights as int8: two of them in a byte, the lower half first."""
+    count = math.prod(shape)
+    if buffer.DataLength() != (count + 1) // 2:
+        raise StageError(f"tensor {name}: {buffer.DataLength()} B of int4, needed {(count + 1) // 2} B of constants")
+    raw = buffer.DataAsNumpy().view(np.int8)
+    return np.stack([raw << 4 >> 4, raw >> 4], axis=1).reshape(-1)[:count].reshape(shape)
 
 
 def _op(operator: Any, codes: list[Any], tensors: list[Tensor]) -> Op:
@@ -349,7 +363,7 @@ def _fully_connected_options(table: Any) -> ActivationOptions:
 def _activation(table: Any) -> Activation:
     number = table.FusedActivationFunction()
     if number not in ACTIVATIONS:
-        raise StageError(f"fused activation number {number} is not supported, needed none, relu or relu6")
+        raise StageError(f"fused activation number {number} is not supported, needed none, relu, relu6 or relu_n1_to_1")
     return ACTIVATIONS[number]
 
 
@@ -398,5 +412,9 @@ _OPTIONS_MAY_BE_ABSENT = frozenset(
 ) | {kind for kind, each in (SHAPE_RULES | FOLDED_RULES).items() if each.may_lack_table}
 _WHY_NOT = {
     "CUSTOM": "needed TensorFlow Lite's own operators; a network with a custom one runs only where that is linked in",
+    **dict.fromkeys(
+        ("NEG", "EXP", "LOG", "SIN", "COS", "SQRT", "SQUARE", "FLOOR", "CEIL", "ROUND", "L2_POOL_2D", "GELU", "POW"),
+        "TensorFlow Lite Micro computes it in float at most, needed operators with an int8 kernel",
+    ),
     **dict.fromkeys(("WHILE", "IF"), "needed a network without control flow; unroll loops before converting"),
 }

@@ -18,7 +18,7 @@ class Builder(Int8Builder):
         self, kind: str, inputs: tuple[int, ...], *shapes: tuple[int, ...], options: tuple[float, ...] = (), **grid: Any
     ) -> int:
         """The first of the results, which have the grid of the first int8 operand, or the given one."""
-        like = next(self.tensors[i] for i in inputs if self.tensors[i].dtype == "int8")
+        like = next(self.tensors[i] for i in inputs if self.tensors[i].dtype in ("int8", "int16"))
         quantisation = grid.get("grid", like.quantisation)
         dtype = grid.get("dtype", "int8")
         first = len(self.tensors)

@@ -23,6 +23,7 @@ from stages.graph.graph import (
     Tensor,
 )
 from tests.stages.firmware.coverage.builder import Builder, lstm, svdf
+from tests.stages.firmware.coverage.wide import WIDE_NETWORKS
 
 _UNIT = Quantisation((1 / 128,), (0,))
 
@@ -313,6 +314,40 @@ def _pictures(make: Builder) -> list[int]:
     return [make.plain("BATCH_TO_SPACE_ND", (y, make.integers([2, 2]), make.integers([[0, 0], [0, 0]])), (1, 4, 2, 5))]
 
 
+def _padded_pictures(make: Builder) -> list[int]:
+    """The same with padding, which belongs to the SPACE_TO_BATCH_ND: the runtime would pad with anything."""
+    x = _map(make, 5, 6, 4)
+    padded = make.pad(x, (1, 2), (2, 2), (0, 0))
+    none = make.integers([[0, 0], [0, 0]])
+    apart = make.plain("SPACE_TO_BATCH_ND", (padded, make.integers([2, 2]), none), (4, 4, 5, 4))
+    y = make.depthwise(apart, (3, 3), ConvOptions(padding="valid"))
+    make.tensors[y] = replace(make.tensors[y], shape=(4, 2, 3, 4))
+    return [make.plain("BATCH_TO_SPACE_ND", (y, make.integers([2, 2]), make.integers([[0, 0], [1, 0]])), (1, 4, 5, 4))]
+
+
+def _grouped(make: Builder) -> list[int]:
+    """A convolution whose filters see a third of the channels each, then a half."""
+    x = make.input(6, 5, 6)
+    for groups, outputs in ((3, 6), (2, 4)):
+        result = make.conv(x, outputs, (3, 3), ConvOptions(stride=(1, 2), activation="relu"))
+        place = make.ops[-1].inputs[1]
+        weights = make.tensors[place]
+        assert weights.data is not None
+        own = weights.data[..., : weights.shape[3] // groups].copy()
+        make.tensors[place] = replace(weights, shape=own.shape, data=own)
+        x = result
+    return [x]
+
+
+def _narrow_range(make: Builder) -> list[int]:
+    """Activations clipped to -1 and 1."""
+    x = make.conv(make.input(6, 5, 3), 8, (3, 3), ConvOptions(activation="relu_n1_to_1"))
+    make.set_grid(x, 0.02, 5)
+    y = make.elementwise("ADD", x, make.constant(8), ActivationOptions("relu_n1_to_1"))
+    make.set_grid(y, 0.013, -4)
+    return [y, make.conv(x, 3, (1, 1), ConvOptions())]
+
+
 NETWORKS: dict[str, Callable[[Builder], list[int]]] = {
     "uint8 in and out": _uint8_edges,
     "uint8 in": lambda make: _uint8_edges(make, ends="in"),
@@ -410,7 +445,11 @@ NETWORKS: dict[str, Callable[[Builder], list[int]]] = {
     "LSTM": lstm,
     "LSTM, clipped": lambda make: lstm(make, clip=0.9, power=-13),
     "batch of pictures": _pictures,
+    "batch of padded pictures": _padded_pictures,
+    "CONV_2D in groups": _grouped,
+    "RELU_N1_TO_1": _narrow_range,
     "silent channel": _silent_channel,
+    **WIDE_NETWORKS,
 }
 
 

@@ -99,6 +99,7 @@ def test_wrong_types_at_the_edges_are_refused() -> None:
     tensors = list(graph.tensors)
     tensors[graph.inputs[0]] = replace(tensors[graph.inputs[0]], dtype="int32")
     with pytest.raises(
-        StageError, match="QUANTIZE activation1: from int32 to int8, needed float32 or int8 or uint8 to int8"
+        StageError,
+        match="QUANTIZE activation1: from int32 to int8, needed float32 or int16 or int8 or uint8 to int16 or int8",
     ):
         check_graph(replace(graph, tensors=tuple(tensors)))

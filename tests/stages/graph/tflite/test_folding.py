@@ -7,13 +7,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ai_edge_litert import schema_py_generated as schema
 
 from pipeline.errors import StageError
-from stages.graph.graph import ConvOptions, Op, PlainOptions, Tensor
+from stages.graph.arithmetic.int8_reference import run_graph
+from stages.graph.graph import ConvOptions, Graph, Op, PlainOptions, Tensor
+from stages.graph.judge.tflm import run_tflm
 from stages.graph.tflite.planned_file import without_float_edges
 from stages.graph.tflite.reader import read_tflite
 from stages.graph.tflite.writer import write_tflite
+from tests.stages.firmware.coverage.builder import Builder
 from tests.stages.firmware.coverage.networks import coverage_network
+from tests.stages.firmware.host_models import tflm_outputs
 from tests.stages.graph.int8_graphs import Int8Builder
 from tests.stages.graph.tflite.test_reader import edited
 
@@ -113,3 +118,46 @@ def test_a_fill_of_gigabytes_is_refused() -> None:
     make.ops.append(Op("FILL", "filled", (sizes, value), (filled,), PlainOptions()))
     with pytest.raises(StageError, match="FILL filled: of shape .* needed at most 65536 elements"):
         read_tflite(write_tflite(make.graph(x), "test"))
+
+
+def padding_batches() -> Graph:
+    """A SPACE_TO_BATCH_ND that pads, as converters write a dilated convolution with padding."""
+    make = Builder(0)
+    x = make.conv(make.input(5, 6, 4), 4, (1, 1), ConvOptions())
+    pads = make.integers([[1, 2], [2, 2]])
+    apart = make.plain("SPACE_TO_BATCH_ND", (x, make.integers([2, 2]), pads), (4, 4, 5, 4))
+    return make.graph(apart)
+
+
+def test_batches_that_are_padded_by_whatever_memory_holds_are_padded_with_the_zero_point() -> None:
+    graph = read_tflite(write_tflite(padding_batches(), "test"))
+    assert [op.kind for op in graph.ops] == ["CONV_2D", "PAD", "SPACE_TO_BATCH_ND"]
+    inputs = np.random.default_rng(0).integers(-128, 128, (3, 5, 6, 4)).astype(np.int8)
+    found = run_graph(graph, inputs)[graph.outputs[0]]
+    assert np.array_equal(bytes_of(found), tflm_outputs(graph, inputs))
+    grid = graph.tensors[graph.outputs[0]].quantisation
+    assert grid and (found[:, 0, 0] == grid.zero_point[0]).all()  # the first line is padding
+
+
+def bytes_of(found: np.ndarray) -> np.ndarray:
+    return found.reshape(len(found), -1)
+
+
+def halves(model: Any) -> None:
+    """Every weight as int4, two in a byte."""
+    for tensor in model.subgraphs[0].tensors:
+        if tensor.quantization is not None and len(tensor.shape) == 4 and tensor.buffer:
+            values = np.frombuffer(bytes(model.buffers[tensor.buffer].data), np.int8) >> 4
+            pairs = np.append(values, np.zeros(values.size % 2, np.int8)).reshape(-1, 2)
+            model.buffers[tensor.buffer].data = (pairs[:, 0] & 15 | pairs[:, 1] << 4).astype(np.uint8)
+            tensor.type = schema.TensorType.INT4
+
+
+def test_weights_of_four_bits_are_read_as_int8_and_have_the_bits_of_tflm() -> None:
+    make = Builder(1)
+    x = make.conv(make.input(6, 5, 3), 7, (3, 3), ConvOptions(activation="relu"))
+    content = edited(write_tflite(make.graph(make.depthwise(x, (3, 3), ConvOptions())), "test"), halves)
+    graph = read_tflite(content)
+    assert graph.tensors[graph.ops[0].inputs[1]].dtype == "int8"
+    inputs = np.random.default_rng(0).integers(-128, 128, (3, 6, 5, 3)).astype(np.int8)
+    assert np.array_equal(run_graph(graph, inputs)[graph.outputs[0]], run_tflm(content, graph, inputs))
