@@ -1,6 +1,6 @@
 """All five tasks of MLPerf Tiny, at their real sizes, on the twin under the stock-like runner: p, a and e of each.
 
-python -m tests.benchmarks.mlperf_tasks [FOLDER]
+python -m tests.benchmarks.firmware.mlperf_tasks [FOLDER]
 """
 
 from __future__ import annotations
