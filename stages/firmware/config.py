@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from pipeline.stage import Config
-from pipeline.units import Seconds
+from pipeline.units import Hertz, Seconds
 
 FrontEndKind = Literal["none", "mfcc", "kws_stream"]
 InputForm = Literal["int8", "uint8", "float32"]
@@ -57,5 +57,7 @@ class FirmwareConfig(Config):
     input: InputForm = "int8"
     # reconstruction_error: not the outputs but their mean squared distance from the (float32) input, one number.
     answer: Answer = "outputs"
+    # Core clock, instead of the board's fastest: one of `clocks` in its board.yaml.
+    clock: Hertz | None = None
     # Serial rate from the start, instead of the board's; in energy mode it is always 9600.
     baud: int | None = Field(default=None, ge=9600, le=2_000_000)

@@ -37,6 +37,7 @@ class LinkSettings:
     answer: Answer
     baud: int  # from the start
     mode: Mode
+    clock_hz: int
 
 
 def link_settings(config: FirmwareConfig, dataset: Mapping[str, Any], graph: Graph, board: Board) -> LinkSettings:
@@ -53,6 +54,7 @@ def link_settings(config: FirmwareConfig, dataset: Mapping[str, Any], graph: Gra
         answer=config.answer,
         baud=board.baud(energy) if energy or config.baud is None else config.baud,
         mode=config.mode,
+        clock_hz=board.clock_hz,
     )
 
 

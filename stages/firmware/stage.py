@@ -47,7 +47,7 @@ def run(model: Path, dataset: Path | None, *, config: FirmwareConfig, board: str
     from stages.graph.tflite.float_edges import require_int8, strip_float_edges
     from stages.graph.tflite.reader import read_tflite
 
-    described = load_board(board)
+    described = load_board(board).at_clock(config.clock)
     given = strip_float_edges(read_tflite(model)).graph
     require_int8(given, model.name)
     graph = simplify(given)

@@ -85,7 +85,8 @@ def run(
     from stages.measure.session import BoardAccess, check_clock, measure_device, open_link
     from stages.measure.stack_check import check_stack
 
-    board, built, flashed = load_board(target.board), read_json(footprint), read_json(flash)
+    built, flashed = read_json(footprint), read_json(flash)
+    board = load_board(target.board).at_clock(built["link"]["clock_hz"])
     graph = read_tflite(model)
     form = input_form(built, graph)
     expected = read_golden(golden, form.sent)

@@ -100,8 +100,8 @@ def submit(
 ) -> Answer:
     """Systems, code and README beside the results, and the checker's verdict."""
     given, task = Wanted(**wanted), task_named(wanted["task"])
-    board, first = load_board(given.board), runs["performance"]
-    footprint = read_json(artifacts["performance"]["footprint"])
+    first, footprint = runs["performance"], read_json(artifacts["performance"]["footprint"])
+    board = load_board(given.board).at_clock(footprint["link"]["clock_hz"])
     folder = given.out / given.division / given.submitter
     facts = Facts(
         task=task.code,
@@ -147,8 +147,8 @@ class _Session:
 
     def __init__(self, given: Wanted, task: Task, artifacts: Mapping[str, Path], progress: Progress) -> None:
         self.given, self.task, self.artifacts, self.progress = given, task, artifacts, progress
-        self.board: Board = load_board(given.board)
         self.built = read_json(artifacts["footprint"])
+        self.board: Board = load_board(given.board).at_clock(self.built["link"]["clock_hz"])
         self.target = Target(given.board, "virtual" if given.source == "virtual" else "hardware")
         self.identity = Identity("", "", "")
         self.inferences = 1

@@ -1,6 +1,6 @@
 """A stock-like runner drives the anomaly detector and the streaming wake word on the twin in its three modes.
 
-Keywords and pictures are in test_conformance.py; all five with networks of real size: tests.benchmarks.firmware.mlperf_tasks.
+Keywords and pictures: test_conformance.py. All five, networks of real size: tests.benchmarks.firmware.mlperf_tasks.
 """
 
 from __future__ import annotations
