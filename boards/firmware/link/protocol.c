@@ -37,13 +37,6 @@ static char line[PROTOCOL_LINE_CHARACTERS + 1u];
 static uint32_t line_characters; /* may exceed the longest line by one: then it was too long */
 static bool line_damaged;
 
-static void put_bracketed(const char *head, const char *text)
-{
-    text_put(head);
-    text_put(text);
-    text_put("]\r\n");
-}
-
 static int hex_digit(char character)
 {
     if (character >= '0' && character <= '9') {
@@ -56,7 +49,7 @@ static int hex_digit(char character)
 static void run_name(const struct words *words)
 {
     (void)words;
-    put_bracketed("m-name-dut-[", board_name());
+    text_put_bracketed("m-name-dut-[", board_name());
 }
 
 static void run_help(const struct words *words);
@@ -136,13 +129,6 @@ static void run_results(const struct words *words)
     command_put_results();
 }
 
-static void put_count(const char *head, uint32_t count)
-{
-    text_put(head);
-    text_put_decimal(count);
-    text_put("\r\n");
-}
-
 static void run_infer(const struct words *words)
 {
     if (board_trouble() != NULL) { /* on a clock that is not the described one nothing is a measurement */
@@ -164,9 +150,9 @@ static void run_infer(const struct words *words)
         return;
     }
     input_as_tensor();
-    put_count("m-warmup-start-", warmups);
+    text_put_count("m-warmup-start-", warmups, "\r\n");
     bench_infer(warmups);
-    put_count("m-warmup-done\r\nm-infer-start-", inferences);
+    text_put_count("m-warmup-done\r\nm-infer-start-", inferences, "\r\n");
     bench_lap();
     bench_infer(inferences);
     bench_lap();
@@ -249,7 +235,7 @@ static const struct command COMMANDS[] = {
 static void put_names(const struct command *table, size_t count)
 {
     for (size_t index = 0; index < count; index++) {
-        put_bracketed("m-help-[", table[index].name);
+        text_put_bracketed("m-help-[", table[index].name);
     }
 }
 
@@ -320,6 +306,16 @@ static uint32_t most_characters(void)
     return strncmp(line, "audio ", 6) == 0 ? PROTOCOL_LINE_CHARACTERS : PROTOCOL_COMMAND_CHARACTERS;
 }
 
+static void put_damaged(void)
+{
+    text_put_count("e-[Line damaged on its way here, ", board_receive_errors(), " bytes since start]\r\n");
+}
+
+static void put_too_long(uint32_t limit)
+{
+    text_put_count("e-[Command longer than ", limit, " characters]\r\n");
+}
+
 void protocol_boot(void)
 {
     protocol_forget_line();
@@ -333,7 +329,10 @@ void protocol_boot(void)
         text_put("m-[reset by watchdog]\r\n");
     }
     if (board_trouble() != NULL) {
-        put_bracketed("m-[trouble: ", board_trouble());
+        text_put_bracketed("m-[trouble: ", board_trouble());
+    }
+    if (board_option() != NULL) {
+        text_put_bracketed("m-[option: ", board_option());
     }
     if (!BOARD_MEASURES_ENERGY) {
         bench_lap();
@@ -365,9 +364,9 @@ void protocol_receive(uint16_t received)
     protocol_forget_line();
     reply_check_start(line, characters);
     if (damaged) {
-        text_put_field("e-[Line damaged on its way here, bytes since start: ", board_receive_errors());
+        put_damaged();
     } else if (characters > limit) {
-        text_put_field("e-[Command too long, most characters: ", limit);
+        put_too_long(limit);
     } else {
         line[characters] = '\0';
         const struct words words = split(line);

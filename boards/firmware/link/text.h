@@ -7,8 +7,13 @@
 void text_put(const char *string);
 void text_put_decimal(uint64_t value);
 
-/* `HEADvalue]` and the end of a line. */
+
+/* A number and what is around it. */
+void text_put_count(const char *head, uint64_t value, const char *tail);
+
+/* `HEADvalue]`, `HEADtext]` and the end of a line. */
 void text_put_field(const char *head, uint64_t value);
+void text_put_bracketed(const char *head, const char *text);
 
 /* As a decimal with three places. */
 void text_put_thousandths(uint64_t value);

@@ -230,9 +230,9 @@ def test_reset_boots_again_and_forgets_the_input(session: Session) -> None:
 
 def test_a_line_with_a_lost_or_damaged_byte_is_refused_and_the_next_one_is_not(session: Session) -> None:
     replies = session.replies(b"na\xffme", b"name", b"\xfename", b"db load 1\xff\xff", b"name", b"errors")
-    assert replies[0] == b"e-[Line damaged on its way here, bytes since start: 1]\r\n"
-    assert replies[2] == b"e-[Line damaged on its way here, bytes since start: 2]\r\n"
-    assert replies[3] == b"e-[Line damaged on its way here, bytes since start: 4]\r\n"
+    assert replies[0] == b"e-[Line damaged on its way here, 1 bytes since start]\r\n"
+    assert replies[2] == b"e-[Line damaged on its way here, 2 bytes since start]\r\n"
+    assert replies[3] == b"e-[Line damaged on its way here, 4 bytes since start]\r\n"
     assert replies[1] == replies[4] == b"m-name-dut-[host]\r\n"
     assert replies[5] == b"m-errors-[4]\r\n"
 
@@ -243,7 +243,7 @@ def test_a_new_rate_begins_after_ready_and_ends_without_confirmation(session: Se
     first, *rest = received[len(BOOT) :].split(READY)
     assert first == b"m-baud-[921600]\r\n"
     assert rest[0] == b"{921600 baud}m-baud-[921600]\r\n"
-    assert rest[1] == b"e-[Command too long, most characters: 80]\r\n"
+    assert rest[1] == b"e-[Command longer than 80 characters]\r\n"
     # The line under way when the rate fell back is forgotten up to there; the rest of it is a line of its own.
     assert rest[2].startswith(b"{115200 baud}e-[")
     assert rest[3:] == [b"m-name-dut-[host]\r\n", b"m-baud-[115200]\r\n", b""]
@@ -257,6 +257,6 @@ def test_eighty_characters_are_taken_and_one_more_is_refused(session: Session) -
     longest, longer = "x" * 80, "y" * 81
     assert session.replies(longest, longer, "z" * 5000, "name") == [
         b"e-[Unknown command: %s]\r\n" % longest.encode(),
-        *[b"e-[Command too long, most characters: 80]\r\n"] * 2,
+        *[b"e-[Command longer than 80 characters]\r\n"] * 2,
         b"m-name-dut-[host]\r\n",
     ]

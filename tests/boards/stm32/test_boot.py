@@ -164,11 +164,11 @@ def test_a_line_with_a_lost_or_damaged_byte_is_not_run(name: str, fresh: Emulate
     for byte in b"nam":
         fresh.receive(byte)
     fresh.receive(ord("e"), overrun=True)  # the byte after it is lost
-    assert fresh.ask(b"%") == b"e-[Line damaged on its way here, bytes since start: 1]\r\n" + READY
+    assert fresh.ask(b"%") == b"e-[Line damaged on its way here, 1 bytes since start]\r\n" + READY
     fresh.receive(ord("n"), flags=BIT[1])  # framing error
-    assert fresh.ask(b"ame%") == b"e-[Line damaged on its way here, bytes since start: 2]\r\n" + READY
+    assert fresh.ask(b"ame%") == b"e-[Line damaged on its way here, 2 bytes since start]\r\n" + READY
     fresh.receive(ord("n"), flags=BIT[2])  # noise
-    assert fresh.ask(b"ame%name%").startswith(b"e-[Line damaged on its way here, bytes since start: 3]\r\n" + READY)
+    assert fresh.ask(b"ame%name%").startswith(b"e-[Line damaged on its way here, 3 bytes since start]\r\n" + READY)
     assert fresh.ask(b"name%") == b"m-name-dut-[%s]\r\nm-ready\r\n" % name.encode()
     assert fresh.ask(b"errors%") == b"m-errors-[3]\r\n" + READY
 

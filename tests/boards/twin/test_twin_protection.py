@@ -150,7 +150,7 @@ def test_more_bytes_than_the_ring_holds_are_counted_and_their_line_is_refused(tw
     while not twin.hears_within(3.0):
         extra += 1
         twin.send(b"%")
-    assert twin.lines_until_ready() == [f"e-[Line damaged on its way here, bytes since start: {extra}]"]
+    assert twin.lines_until_ready() == [f"e-[Line damaged on its way here, {extra} bytes since start]"]
     assert twin.ask("errors") == [f"m-errors-[{extra}]"]
     assert twin.ask("name") == [f"m-name-dut-[{BOARD}]"]
 
