@@ -41,9 +41,9 @@ PLAN = {"size_bytes": 60000, "peak_bytes": 50000, "macs": 8_000_000}
 
 PINNED = {
     "table.txt": "a668714fc1eb",
-    "summary.csv": "9d567a6e40d0",
+    "summary.csv": "31c04047683e",
     "latency.csv": "48f24ff285bf",
-    "energy.csv": "f2db97857708",
+    "energy.csv": "5b1e53157e15",
 }
 
 
