@@ -88,7 +88,7 @@ def build_images(
     `bringup_stage` 1 to 3 makes an image of a first day, with its own commands (boards/firmware/stm32/board.c).
     """
     support = _with_subfolders(FIRMWARE / board.support)
-    shared = [*portable_sources(generated), *_device_sources(optimise)]
+    shared = [*portable_sources(generated), *device_sources(optimise)]
     shared += _sources(FIRMWARE / "bringup") if bringup_stage else []
     real, twin = [*_sources(*support), *_sources(board.folder)], _sources(VIRTUAL)
     scripts = {folder: [folder / "memory.ld", FIRMWARE / "core" / "sections.ld"] for folder in (board.folder, VIRTUAL)}
@@ -128,7 +128,7 @@ def build_images(
     )
 
 
-def _device_sources(optimise: str) -> list[Path]:
+def device_sources(optimise: str) -> list[Path]:
     """What stands in for the C library: short strings always, short copies where speed is not all."""
     names = ("strings", "memory") if optimise == "Os" else ("strings",)
     return [FIRMWARE / "device" / f"{name}.c" for name in names]

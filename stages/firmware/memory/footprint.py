@@ -105,7 +105,7 @@ def footprint(
     link: LinkSettings | None = None,
 ) -> Footprint:
     """The footprint of the board's own image."""
-    sections, used = _sections(images.image, board)
+    sections, used = section_bytes(images.image, board)
     bound = stack_bound(images.image, model.assembly)
     reserved = reserved_stack_bytes(images.image)
     if bound.image_bytes > reserved:
@@ -193,7 +193,7 @@ def front_end_use(front_end: FrontEnd) -> FrontEndUse:
     )
 
 
-def _sections(image: Path, board: Board) -> tuple[dict[str, int], dict[str, int]]:
+def section_bytes(image: Path, board: Board) -> tuple[dict[str, int], dict[str, int]]:
     """Bytes per section, and per region of the board; initialised data count in flash as well."""
     sections: dict[str, int] = {}
     used = dict.fromkeys(board.memories, 0)
