@@ -15,6 +15,7 @@ from pipeline.api.project import make_importable
 from pipeline.cli import (
     bench_commands,
     init_command,
+    mlperf_commands,
     model_commands,
     report_command,
     run_commands,
@@ -46,6 +47,7 @@ sweep_commands.add_to(app)
 report_command.add_to(app)
 model_commands.add_to(app)
 bench_commands.add_to(app)
+mlperf_commands.add_to(app)
 training_commands.add_to(app)
 
 
