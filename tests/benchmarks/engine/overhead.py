@@ -1,6 +1,6 @@
 """What the engine itself costs: a step that does nothing, and the plan of a large sweep that is all cached.
 
-    python -m tests.benchmarks.engine_overhead [--points 1000] [-j 2]
+    python -m tests.benchmarks.engine.overhead [--points 1000] [-j 2]
 
 First a project with one trivial step: a sweep of as many points runs, each in a process of its own, recorded and kept
 as a run; then the same again, all up to date. Then the real graph of kws_dscnn_s on two boards: every entry is planted
@@ -26,7 +26,7 @@ from pipeline.sweeps.display import PlainBoard
 from pipeline.sweeps.spec import asked_spec
 from pipeline.sweeps.sweep import Sweep
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 STEP_LIMIT_MS, PLAN_LIMIT_S = 5.0, 3.0
 STEP = """
 from dataclasses import dataclass
