@@ -30,7 +30,7 @@ class PowerRates(Protocol):
 def cycle_kinds(ops: Sequence[OpProfile]) -> np.ndarray:
     """Cycles of all these ops in the order of RATES: executing, multiplying, waiting for lines."""
     kinds = [(op.cycles_zero_wait, op.multiplies, op.cycles_modelled - op.cycles_zero_wait) for op in ops]
-    return np.sum(np.array(kinds, float).reshape(-1, len(RATES)), axis=0)
+    return np.asarray(np.sum(np.array(kinds, float).reshape(-1, len(RATES)), axis=0))
 
 
 def energy_j(ops: Sequence[OpProfile], rates: PowerRates, clock_hz: int) -> float:

@@ -21,7 +21,7 @@ from stages.measure.seen import AudioSeen, FrontEndSeen, Seen, StreamSeen
 
 SAMPLE_COLUMNS = (
     *("experiment", "board", "source", "clock_hz", "runtime", "n"),
-    *("run", "instructions", "cycles", "latency_ms", "energy_mj", "energy_mj_simulated"),
+    *("run", "instructions", "cycles", "latency_ms", "energy_mj", "energy_mj_simulated", "measurement_point"),
 )
 LAYER_COLUMNS = (
     *("index", "op", "name", "kernel", "macs", "instructions"),
@@ -61,6 +61,7 @@ def write_samples(path: Path, experiment: str, target: Target, seen: Seen, energ
     measured, simulated = (window_energies_mj(energy, source, n) for source in ("measured", "simulated"))
     rows = [
         {**common, "run": run, **asdict(sample), "energy_mj": measured[run], "energy_mj_simulated": simulated[run]}
+        | {"measurement_point": energy.point or None}
         for run, sample in enumerate(seen.samples)
     ]
     return _write(path, SAMPLE_COLUMNS, rows)
@@ -199,6 +200,7 @@ def device_record(
         "calibrated": board.calibration and {"device": board.calibration.device, "when": board.calibration.when},
         "power_w_modelled": mean_power_w(profile or (), power, board.power_active_w),
         "energy_uncertainty_share": POWER_UNCERTAINTY if power is None else power.networks.most,
+        "measurement_point_modelled": board.power_point if power is None else power.point,
         "burst": seen.burst and {"n": len(seen.burst.laps), "ticks": seen.burst.ticks, "laps": list(seen.burst.laps)},
         "energy": energy_record(energy),
         "qemu_version": seen.qemu_version,

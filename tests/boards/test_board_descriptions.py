@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from boards import BOARDS_FOLDER, CALIBRATION, Board, board_names, calibrated, load_board, read_board
+from boards import BOARDS_FOLDER, CALIBRATION, SPLIT_FLASH, Board, board_names, calibrated, load_board, read_board
 from pipeline.errors import ConfigError
 
 UNITS = {"": 1, "K": 1024, "M": 1024**2}
@@ -107,3 +107,12 @@ def test_a_damaged_calibration_is_one_sentence(tmp_path: Path, text: str) -> Non
     with pytest.raises(ConfigError, match=r"calibration.yaml: no calibration \(.*write it anew: pipeline cal") as found:
         calibrated(load_board("nucleo_f767zi"), tmp_path / CALIBRATION)
     assert "\n" not in str(found.value)
+
+
+def test_flash_in_two_banks_costs_what_the_description_says_of_it() -> None:
+    board, told = load_board("nucleo_f767zi"), ("m-timestamp-mode-performance", SPLIT_FLASH, "m-init-done")
+    assert board.told(told).cache.flash_fill_cycles == board.cache.flash_fill_cycles_dual_bank == 24
+    assert board.told(()) == board, "one bank"
+    assert load_board("nucleo_h743zi2").told(told) == load_board("nucleo_h743zi2"), "has no such option"
+    slow = board.at_clock(board.clocks[-1].hz)
+    assert slow.told(told).cache.flash_fill_cycles == pytest.approx(slow.cache.flash_fill_cycles * 24 / 16)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from boards import CALIBRATION, Board, CalibratedPower, load_board
+from boards import CALIBRATION, Board, CalibratedPower, PowerPoint, load_board
 from hil.bench.bench_file import load_bench, open_instrument
 from hil.bench.discovery import AttachedBoard, find_board
 from hil.bench.locks import board_lock, instrument_lock
@@ -64,8 +64,8 @@ def run(name: str, virtual: bool, out: Path | None, probe_serial: str, bench: Pa
         power = None
         if wants_power:
             model = priced(subjects.described, found.fit.values)
-            measure = _meter(board, attached, bench, subjects.described, held, Path(folder))
-            power = fit_power(power_subjects(subjects), model, board.clock_hz, measure)
+            measure, point = _meter(board, attached, bench, subjects.described, held, Path(folder))
+            power = fit_power(power_subjects(subjects), model, board.clock_hz, measure, point)
         names = [one.name for one in subjects.held_out]
     folder_out = board.folder if out is None else out
     record = _record(found, names, "virtual" if virtual else "hardware", option, power)
@@ -88,16 +88,17 @@ def _wants_power(attached: AttachedBoard | None, bench: Path, asked: bool | None
 
 def _meter(
     board: Board, attached: AttachedBoard | None, bench: Path, described: MemoryModel, held: ExitStack, folder: Path
-) -> Measure:
+) -> tuple[Measure, PowerPoint]:
+    """And where it measures."""
     if attached is None:
         flat = Rates(board.power_active_w, 0.0, board.power_active_w)
-        return simulated(flat, described, board.clock_hz)
+        return simulated(flat, described, board.clock_hz), board.power_point
     wired = load_bench(bench)
     wiring = wired.wiring(attached.probe_serial)
     assert wiring is not None, "_wants_power has looked"
     held.enter_context(instrument_lock(wiring.address, timeout_s=0.0, purpose=f"calibration of {board.name}"))
     meter = held.enter_context(open_instrument(wired, attached.probe_serial))
-    return on_board(AttachedDevice(board, attached), meter, board, folder)
+    return on_board(AttachedDevice(board, attached), meter, board, folder), wiring.point
 
 
 def _option(device: AttachedDevice, board: Board, folder: Path) -> str:

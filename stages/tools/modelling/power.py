@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from boards import Board, CalibratedPower
+from boards import Board, CalibratedPower, PowerPoint
 from hil.instruments.energy_run import plan_windows, record_windows
 from hil.instruments.instrument import Instrument
 from hil.instruments.simulated.twin_supply import TwinPower, twin_meter
@@ -91,7 +91,9 @@ def energy_images(subject: Subject, board: Board, folder: Path) -> Images:
     return build_images(board, folder / "generated", OPTIMISED, folder, measures_energy=True)
 
 
-def fit_power(subjects: PowerSubjects, model: MemoryModel, clock_hz: int, measure: Measure) -> CalibratedPower:
+def fit_power(
+    subjects: PowerSubjects, model: MemoryModel, clock_hz: int, measure: Measure, point: PowerPoint
+) -> CalibratedPower:
     """Least squares on shares; `model` has the parameters that were fitted to the same device."""
     kinds, seen = _measured(subjects.fit, model, clock_hz, measure)
     joules = np.array([one.joules for one in seen])
@@ -113,6 +115,7 @@ def fit_power(subjects: PowerSubjects, model: MemoryModel, clock_hz: int, measur
         **found,
         uncertainty=dict(zip(RATES, (round(float(value), 5) for value in two_sigma), strict=True)),
         instrument=seen[0].instrument,
+        point=point,
         kinds_w={
             one.name: round(energy.joules / seconds[one.name], 4)
             for one, energy in zip(subjects.fit, seen, strict=True)

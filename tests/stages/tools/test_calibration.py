@@ -54,7 +54,7 @@ def blind_power(subjects: Subjects, case: Blind, seed: int) -> tuple[Rates, Cali
     clock_hz = load_board(BOARD).clock_hz
     measure = simulated(rates, priced(subjects.described, case.truth), clock_hz)
     return rates, fit_power(
-        power_subjects(subjects), priced(subjects.described, case.found.fit.values), clock_hz, measure
+        power_subjects(subjects), priced(subjects.described, case.found.fit.values), clock_hz, measure, "mcu"
     )
 
 
