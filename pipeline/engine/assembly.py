@@ -57,17 +57,17 @@ def model_runner(
     labels: Path | None,
     options: RunOptions,
     reporter: Reporter,
-    called: str,
+    called: str | None = None,
 ) -> Runner:
-    """A runner for a network that somebody brings along, as `called`; the files enter the cache key by content."""
-    project = load_project(file)
+    """A runner for a network that somebody brings along (`called` so if not by its path); the files enter the cache key by content."""
+    project, name = load_project(file), called or str(model)
     steps = load_steps(project.model_steps)
     files = {"model": model, "inputs": inputs, "labels": labels}
     brought = {"bring": {name: _pinned(path) for name, path in files.items() if path is not None}}
     experiment = model_experiment(
-        project, Path(called.rpartition(":")[2]).stem, brought, options.settings, section_models(steps)
+        project, Path(name.rpartition(":")[2]).stem, brought, options.settings, section_models(steps)
     )
-    words = ["measure", called, *(["--inputs", str(inputs)] if inputs else [])]
+    words = ["measure", name, *(["--inputs", str(inputs)] if inputs else [])]
     words += ["--labels", str(labels)] if labels else []
     return _runner(project, steps, experiment, options, reporter, words)
 

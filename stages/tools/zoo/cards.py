@@ -82,8 +82,8 @@ class Card(Config):
     evaluate: str  # the command that gives its accuracy again
     run_id: str
     date: str
-    commit: str | None
-    dirty: bool | None
+    commit: str | None = None  # None: the project is in no repository
+    dirty: bool | None = None
     seed: dict[str, int]
     config_digest: Sha256
     data: DataOfCard

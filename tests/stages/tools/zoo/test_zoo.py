@@ -115,6 +115,11 @@ def test_the_card_tells_where_the_network_comes_from_and_nothing_of_this_machine
     assert "carry no licence" in card.data.licence
 
 
+def test_a_run_outside_a_repository_is_published_without_a_commit(tmp_path: Path) -> None:
+    publish(tmp_path / "run", made_run(tmp_path / "run", model_bytes(), git=None), "other", tmp_path)
+    assert read_card(tmp_path / "data" / "zoo" / "other").commit is None
+
+
 def test_the_command_on_the_card_gives_its_accuracy_to_the_example(copy: Path) -> None:
     card = read_card(copy / "data" / "zoo" / "mine-quick")
     words = card.evaluate.split()
