@@ -6,7 +6,6 @@ types. Mistakes of the caller are ConfigError, whatever else is to be expected a
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -16,7 +15,6 @@ from pipeline.api.project import AnyPath, existing, model_file, open_project
 from pipeline.api.results import Compilation, Evaluation, Inspection, Measurement, Optimization, Resources
 from pipeline.config import PROJECT_FILE, model_experiment
 from pipeline.engine.assembly import RunOptions, load_experiments
-from pipeline.engine.cache import Entry
 from pipeline.engine.dag import load_steps, section_models
 from pipeline.errors import ConfigError
 from pipeline.stage import Answer
@@ -140,7 +138,7 @@ def measure(
     """Run a .tflite, or the network of an experiment, on a board or its twin; outputs must equal TFLM's.
 
     `inputs` (int8, .npy) and `labels` belong to a file, `quick` to an experiment; `accuracy` sends so many test inputs;
-    `out` keeps samples.csv, layers.csv, outputs.npz and device.json.
+    `out` keeps samples.csv, layers.csv, outputs.npz and device.json, the images, and the MLPerf Tiny runner's files.
     """
     name, folder = str(network), None if out is None else Path(out)
     if is_model_file(name) and accuracy and labels is None:
@@ -159,15 +157,9 @@ def measure(
     entries = {outcome.node.step: outcome.entry for outcome in outcomes}
     answer = runner.project.tool("measured")({step: entry.folder for step, entry in entries.items()})
     if folder is not None:
-        _copy_files(entries["measure"], folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        runner.project.tool("keep")({step: entry.folder for step, entry in entries.items()}, folder)
     measured = runner.record.folder / next(
         outcome.node.folder for outcome in outcomes if outcome.node.step == "measure"
     )
     return Measurement.of(answer, folder=folder or measured, run_folder=runner.record.folder)
-
-
-def _copy_files(entry: Entry, out: Path) -> None:
-    """The files of a step, writable and by name."""
-    out.mkdir(parents=True, exist_ok=True)
-    for name in entry.files:
-        shutil.copyfile(entry.folder / name, out / Path(name).name)
