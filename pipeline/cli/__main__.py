@@ -19,6 +19,7 @@ from pipeline.cli import (
     model_commands,
     report_command,
     run_commands,
+    sweep_commands,
     training_commands,
 )
 from pipeline.cli.options import AsJson, Boards, ExperimentName, Quick, Settings, StepName, Virtual, chosen
@@ -42,6 +43,7 @@ app = typer.Typer(
 
 init_command.add_to(app)
 run_commands.add_to(app)
+sweep_commands.add_to(app)
 report_command.add_to(app)
 model_commands.add_to(app)
 bench_commands.add_to(app)
