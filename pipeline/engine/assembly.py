@@ -104,7 +104,7 @@ def model_runner(
     reporter: Reporter,
     called: str | None = None,
 ) -> Runner:
-    """A runner for a network that somebody brings along (`called` so if not by its path); the files enter the cache key by content."""
+    """A runner for a network that somebody brings along, `called` so or by its path; the files enter the cache key."""
     project, name = load_project(file), called or str(model)
     steps = load_steps(project.model_steps)
     files = {"model": model, "inputs": inputs, "labels": labels}

@@ -4,7 +4,7 @@ A block looks along the frequencies of each moment (depthwise 1x3), takes the me
 (depthwise 3x1, dilated, then pointwise: on one column instead of the whole map) and adds what it found to every
 frequency again. So almost all of its channels' products are computed on a map a tenth as large.
 
-    conv 5x5 -> 2, 2, 4, 4 blocks of 1, 1.5, 2 and 2.5 times `width` channels -> depthwise 5x5, pointwise -> mean -> classes
+    conv 5x5 -> 2, 2, 4, 4 blocks of 1, 1.5, 2, 2.5 times `width` channels -> depthwise 5x5, pointwise -> mean, classes
 
 The first block of a stage changes the channels and has no shortcut; stages 2 and 3 halve the frequencies. For int8 the
 activation is ReLU instead of swish, and batch normalisation, which folds into the convolutions, stands in the place of
