@@ -11,7 +11,7 @@ import pytest
 from boards import load_board
 from pipeline.errors import ConfigError
 from pipeline.stage import write_json
-from stages.tools.clocks import at_clock, best_clock, clock_settings, study
+from stages.tools.modelling.clocks import at_clock, best_clock, clock_settings, study
 
 BOARD = load_board("nucleo_h743zi2")
 CYCLES = 5_000_000
