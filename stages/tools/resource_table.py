@@ -17,7 +17,7 @@ from stages.graph.memory.overlap import Runtime
 from stages.graph.memory.resources import resources as resources_of
 from stages.nets.config import BudgetConfig, NetworkConfig
 from stages.nets.registry import build
-from stages.tools.device_cost import board_resources
+from stages.tools.costs.device_cost import board_resources
 
 _ROWS = {
     "size_bytes": ("size", " B"),

@@ -1,6 +1,6 @@
 """Whether every experiment's variant with 60 % of the latency is met, and whether the firmware on the twin agrees.
 
-    python -m tests.benchmarks.pruning_latency [NAME ...] [--csv FILE]
+    python -m tests.benchmarks.firmware.pruning_latency [NAME ...] [--csv FILE]
 
 As pruning_budgets: the prune step's own training loop on noise. Then the firmware of the pruned network is built with
 drawn weights and profiled on the twin. `share`: modelled latency over its budget, which issue 21 wants within 0.97 and
