@@ -7,7 +7,7 @@ named but not described. Everything model- or experiment-specific lives elsewher
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -21,15 +21,18 @@ __all__ = [
     "BOARDS_FOLDER",
     "CALIBRATION",
     "ENERGY_BAUD",
+    "SPLIT_FLASH",
     "Board",
     "Cache",
     "CacheLevel",
+    "CalibratedPower",
     "Calibration",
     "Chip",
     "Console",
     "Flashing",
     "Memory",
     "OpenOcdSetup",
+    "Predicted",
     "Probe",
     "board_names",
     "calibrated",
@@ -39,6 +42,7 @@ __all__ = [
 BOARDS_FOLDER = Path(__file__).parent
 
 CALIBRATION = "calibration.yaml"  # beside board.yaml: written by `pipeline calibrate`
+SPLIT_FLASH = "m-[option: nDBANK=0]"  # in the boot message of a chip whose flash is set up as two banks
 ENERGY_BAUD = 9600  # MLPerf Tiny, energy mode: the device's runner knows no other rate
 
 Pin = Annotated[str, Field(pattern=r"^P[A-K]([0-9]|1[0-5])$")]
@@ -115,16 +119,39 @@ class Cache(_Described):
     write_back_cycles: float  # of a dirty line that made room: through a buffer, behind the core's back
 
 
+class Predicted(_Described):
+    """Modelled over measured, of so many things that were not in a fit; what the fit itself leaves open is within."""
+
+    n: int
+    low: float
+    high: float
+
+
+class CalibratedPower(_Described):
+    """Watts of a core that executes, beside it for multiplying in every cycle, and while it waits for cache lines."""
+
+    core_w: float
+    multiply_w: float
+    line_w: float
+    uncertainty: Mapping[str, float]  # 2 sigma
+    instrument: str
+    networks: Predicted  # energies
+
+
 class Calibration(_Described):
     """What `pipeline calibrate` fitted on one device, each with what it may be off (2 sigma)."""
 
     device: str  # 'hardware', or 'virtual' for a twin that stood in
     when: str
+    option: str = ""  # as the device told it when it started: nDBANK=0
     core: Mapping[str, float]  # fields of hil.virtual.instruction.CoreParameters
     cache: Mapping[str, float]  # those of Cache above
     uncertainty: Mapping[str, float]
     residual: float  # share: typical error of the fit
     networks: Mapping[str, float]  # network that was not in the fit -> share by which it was predicted wrong
+    kernels: Mapping[str, Predicted]  # of these networks, kernel by kernel
+    areas: Mapping[str, Predicted]  # and area by area (hil.virtual.model_error), `network` for whole ones
+    power: CalibratedPower | None = None  # where an instrument was tied
 
 
 class ChipRegister(_Described):
@@ -174,6 +201,13 @@ class Board(_Described):
     @property
     def folder(self) -> Path:
         return BOARDS_FOLDER / self.name
+
+    def told(self, boot_lines: Iterable[str]) -> Board:
+        """This board as the device itself says: flash in two banks has shorter lines; a calibration knows it."""
+        slower = self.cache.flash_fill_cycles_dual_bank
+        if SPLIT_FLASH not in boot_lines or slower is None or self.calibration is not None:
+            return self
+        return self.model_copy(update={"cache": self.cache.model_copy(update={"flash_fill_cycles": slower})})
 
     def baud(self, measures_energy: bool = False) -> int:
         """At which an image of this kind starts."""

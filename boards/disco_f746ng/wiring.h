@@ -8,6 +8,8 @@
 #define HSE_IS_BYPASSED 0
 #define PLLM 25u /* 1 MHz into the PLL: 2 MHz does not divide 25 (RM0385 5.3.2, PLLM) */
 
+#define FLASH_IS_SPLIT false /* one bank (RM0385 3.3) */
+
 #define CONSOLE_USART_BASE USART1_BASE
 #define CONSOLE_INTERRUPT 37u /* USART1 (RM0385 chapter 10, vector table) */
 #define CONSOLE_TX_PORT 'A'

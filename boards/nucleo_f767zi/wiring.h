@@ -8,6 +8,8 @@
 #define HSE_IS_BYPASSED 1
 #define PLLM 4u /* 2 MHz into the PLL, the value recommended against jitter (RM0410 5.3.2, PLLM) */
 
+#define FLASH_IS_SPLIT ((FLASH_OPTCR & FLASH_OPTCR_NDBANK) == 0u)
+
 #define CONSOLE_USART_BASE USART3_BASE
 #define CONSOLE_INTERRUPT 39u /* USART3 (RM0410 chapter 10, vector table) */
 #define CONSOLE_TX_PORT 'D'

@@ -8,6 +8,8 @@
 #define HSE_IS_BYPASSED 1
 #define DIVM1 4u /* 2 MHz into the PLL (RM0433 8.7, RCC_PLLCKSELR) */
 
+#define FLASH_IS_SPLIT false /* two banks at all times, each with lines of 256 bits (RM0433 4.3) */
+
 #define CONSOLE_USART_BASE USART3_BASE
 #define CONSOLE_INTERRUPT 39u /* USART3 (RM0433 chapter 19, vector table) */
 #define CONSOLE_TX_PORT 'D'

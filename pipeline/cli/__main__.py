@@ -12,7 +12,7 @@ import typer
 
 from pipeline.api.console import PlainReporter
 from pipeline.api.project import make_importable
-from pipeline.cli import bench_commands, init_command, model_commands, report_command, run_commands
+from pipeline.cli import bench_commands, init_command, model_commands, report_command, run_commands, training_commands
 from pipeline.cli.options import AsJson, Boards, ExperimentName, Quick, Settings, StepName, Virtual, chosen
 from pipeline.cli.output import print_json, print_table
 from pipeline.config import load_project
@@ -37,6 +37,7 @@ run_commands.add_to(app)
 report_command.add_to(app)
 model_commands.add_to(app)
 bench_commands.add_to(app)
+training_commands.add_to(app)
 
 
 @app.callback()

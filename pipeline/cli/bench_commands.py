@@ -55,14 +55,16 @@ def diff(
 def bringup(
     board: Annotated[str, typer.Argument(help="an attached board, or with --virtual its twin", metavar="BOARD")],
     virtual: Virtual = False,
-    out: Annotated[Path, typer.Option("--out", help="folder for the record", metavar="DIR")] = Path("bringup"),
+    out: Annotated[
+        Path | None, typer.Option("--out", help="folder for the record; reports quote that of ./bringup", metavar="DIR")
+    ] = None,
     probe: Annotated[str, typer.Option("--probe", help="serial number, where several are attached")] = "",
     as_json: AsJson = False,
 ) -> None:
     """Guide a board through its first day: what was expected, found and is to do; exit code 1 if a check fails."""
     project = load_project(chosen.file)
     project.refuse_unknown_board("bringup", board)
-    answer = project.tool("bringup")(board, virtual, out, probe)
+    answer = project.tool("bringup")(board, virtual, out or project.root / "bringup", probe)
     print_answer(answer, as_json)
     if not answer.record["ok"]:
         raise typer.Exit(1)

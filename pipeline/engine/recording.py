@@ -68,7 +68,7 @@ def completed(project: Project, entry: Entry, facts: Mapping[str, Any]) -> dict[
     if project.show.get("rows", "") not in entry.outputs or not project.has_tool("complete"):
         return {}
     paths = {artifact: entry.path(artifact) for artifact in entry.outputs}
-    made: Mapping[str, bytes] = project.function("complete")(paths, facts)
+    made: Mapping[str, bytes] = project.function("complete")(paths, facts, project.root)
     return {entry.outputs[artifact]: content for artifact, content in made.items()}
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from boards import Board
-from hil.virtual.model_error import model_error
+from hil.virtual.model_error import AREAS, NETWORK, area_of, model_error
 from hil.virtual.profiler import OpProfile
 from pipeline.stage import Target
 from pipeline.text import csv_cell
@@ -26,6 +26,7 @@ LAYER_COLUMNS = (
     *("index", "op", "name", "kernel", "macs", "instructions"),
     *("cycles_modelled", "cycles_zero_wait", "cycles", "arena_live_bytes"),
     *("latency_ms_modelled", "latency_ms", "weight_bytes"),
+    *("area", "latency_ms_modelled_low", "latency_ms_modelled_high"),
 )
 _CYCLES = ("cycles_modelled", "cycles")
 RUNTIME = "aot"  # the network compiled ahead of time to C
@@ -63,34 +64,58 @@ def write_samples(path: Path, experiment: str, target: Target, seen: Seen, energ
     return _write(path, SAMPLE_COLUMNS, rows)
 
 
-def write_layers(
-    path: Path,
+def layer_rows(
     graph: Graph,
     kernels: Sequence[Mapping[str, Any]],
     seen: Seen,
     profile: Sequence[OpProfile] | None,
-    front_end: FrontEndFigures | None = None,
-) -> Path:
+    front_end: FrontEndFigures | None,
+    board: Board,
+) -> list[dict[str, Any]]:
     """One row per op, in the order of execution; `kernels` is what the firmware step chose for each.
 
     A fused chain is one row, with the MACs of all of them. A front end comes first, with index -1; it has
     neither MACs nor a part of the arena.
     """
-    rows: list[dict[str, object]] = []
+    rows: list[dict[str, Any]] = []
     if front_end is not None:
         counts = _timed(_counts(front_end.seen.ticks, seen, front_end.profile), seen)
-        rows.append({"index": -1, "op": "MFCC", "name": "front_end", "kernel": "mfcc_clip", **counts})
+        doubt = _doubt("MFCC", counts, board)
+        rows.append({"index": -1, "op": "MFCC", "name": "front_end", "kernel": "mfcc_clip", **counts, **doubt})
     for index, (chosen, ticks) in enumerate(zip(kernels, seen.op_ticks, strict=True)):
+        counts = _timed(_counts(ticks, seen, None if profile is None else profile[index : index + 1]), seen)
+        macs = {number: op_macs(graph, graph.ops[number]) for number in chosen["ops"]}
+        most = graph.ops[max(macs, key=lambda number: macs[number])].kind  # that of a chain which computes most
         rows.append(
             {
                 **{"index": index, "op": chosen["kind"], "name": chosen["name"], "kernel": chosen["kernel"]},
-                "macs": sum(op_macs(graph, graph.ops[number]) for number in chosen["ops"]),
-                **_timed(_counts(ticks, seen, None if profile is None else profile[index : index + 1]), seen),
+                "macs": sum(macs.values()),
+                **counts,
+                **_doubt(most, counts, board),
                 "arena_live_bytes": chosen["arena_live_bytes"],
                 "weight_bytes": sum(op_size_bytes(graph, graph.ops[number]) for number in chosen["ops"]),
             }
         )
+    return rows
+
+
+def write_layers(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
     return _write(path, LAYER_COLUMNS, rows)
+
+
+def _line_share(counts: Mapping[str, Any]) -> float:
+    """Of the modelled time, what cache lines take."""
+    return 1 - counts["cycles_zero_wait"] / counts["cycles_modelled"] if counts["cycles_modelled"] else 0.0
+
+
+def _doubt(kind: str, counts: Mapping[str, Any], board: Board) -> dict[str, Any]:
+    """What is known of an op's modelled time: its area, and what a board is likely to take."""
+    if counts["cycles_modelled"] is None:
+        return {}
+    area = area_of(kind, _line_share(counts))
+    found = model_error(board.name, board.cache, area, _line_share(counts), board.calibration)
+    low, high = found.span_ms(counts["latency_ms_modelled"])
+    return {"area": area, "latency_ms_modelled_low": low, "latency_ms_modelled_high": high}
 
 
 def _counts(ticks: int, seen: Seen, profile: Sequence[OpProfile] | None) -> dict[str, int | None]:
@@ -145,7 +170,7 @@ def device_record(
     front_end: FrontEndFigures | None,
     energy: EnergyResult,
     macs: tuple[int, int],
-    arena_region: str | None = None,
+    layers: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
     """The device as a whole; counts and cycles are the network's. None for what this source cannot tell.
 
@@ -166,7 +191,9 @@ def device_record(
         **_with_latency(counts, board),
         "macs": macs[0],
         "macs_executed": macs[1],
-        "model_error": None if cycles is None else _model_error(board, arena_region),
+        "model_error": None if cycles is None else _model_error(board, counts, layers),
+        "flash_fill_cycles": board.cache.flash_fill_cycles,  # of the model; with two banks others than with one
+        "calibrated": board.calibration and {"device": board.calibration.device, "when": board.calibration.when},
         "power_w_modelled": board.power_active_w,
         "burst": seen.burst and {"n": len(seen.burst.laps), "ticks": seen.burst.ticks, "laps": list(seen.burst.laps)},
         "energy": energy_record(energy),
@@ -176,11 +203,18 @@ def device_record(
     }
 
 
-def _model_error(board: Board, arena_region: str | None) -> dict[str, Any]:
-    """What is known of how far the modelled time is off, in the nearest area that anybody measured."""
-    is_cached = arena_region is not None and board.memories[arena_region].cached
-    found = model_error(board.name, board.cache, is_cached, board.calibration)
-    return {**asdict(found), "ratio_text": found.ratio_text, "text": found.text}
+def _model_error(board: Board, counts: Mapping[str, Any], layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What is known of how far the modelled time is off: of the network, and of each area that it has."""
+    found = model_error(board.name, board.cache, NETWORK, _line_share(counts), board.calibration)
+    areas = []
+    for area in AREAS:
+        rows = [row for row in layers if row.get("area") == area and row["index"] >= 0]
+        if not rows:
+            continue
+        sums = {key: sum(row[key] for row in rows) for key in ("cycles_modelled", "cycles_zero_wait")}
+        one = model_error(board.name, board.cache, area, _line_share(sums), board.calibration)
+        areas.append({**asdict(one), "share": sums["cycles_modelled"] / counts["cycles_modelled"]})
+    return {**asdict(found), "ratio_text": found.ratio_text, "text": found.text, "areas": areas}
 
 
 def _write(path: Path, columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> Path:

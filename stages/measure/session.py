@@ -75,6 +75,7 @@ def open_link(
         ) as link,
     ):
         link.sync()
+        link.restart()  # what it says when it starts belongs to the measurement; a debugger's traces are gone
         if access.baud is not None:
             link.change_baud(access.baud)
         yield OpenLink(link, "hardware", board.name, device.probe_serial)

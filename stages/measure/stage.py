@@ -7,9 +7,9 @@ Writes  samples.csv (one row per timed inference), layers.csv (one row per op), 
 Fails   StageError at the first output byte that differs from the golden one, at features too far from the host's, at a
         stream unlike its reference; link errors from hil
 
-On the twin instructions are counted exactly, and cycles are modelled; without a C compiler on the host their columns
-stay empty. On a board cycles and latency are measured, and energy where bench.yaml ties an instrument to it; a twin's
-energy is simulated and says so.
+On the twin instructions are counted exactly. Cycles are modelled for twin and board; without a C compiler on the host
+their columns stay empty. On a board cycles and latency are measured beside that, and energy where bench.yaml ties an
+instrument to it; a twin's energy is simulated and says so.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def run(
     from stages.measure.energy import measure_energy, write_power
     from stages.measure.golden import read_golden, write_outputs
     from stages.measure.modelled import profile_network
-    from stages.measure.rows import audio_figures, device_record, write_layers, write_samples
+    from stages.measure.rows import audio_figures, device_record, layer_rows, write_layers, write_samples
     from stages.measure.session import BoardAccess, check_clock, measure_device, open_link
     from stages.measure.stack_check import check_stack
 
@@ -105,14 +105,16 @@ def run(
             audio = measure_audio(link, built["front_end"], settings, model, graph, config.stream_words, progress)
         clip = None if audio is None else audio.clip.tobytes()
         first_input = expected.inputs[0].tobytes()
-        profile = profile_network(twin, first_input, board, clip) if target.source == "virtual" else None
+        board = board.told(seen.boot_lines)
+        profile = profile_network(twin, first_input, board, clip)
         front_end, per_op = audio_figures(built["front_end"], audio, profile)
         link.link.load(first_input)
         energy = measure_energy(link, board, seen, per_op, config.bench, config.energy, config.lock_wait)
-    record = device_record(target, board, seen, per_op, front_end, energy, macs, built["arena_region"])
+    layers = layer_rows(on_device, built["ops"], seen, per_op, front_end, board)
+    record = device_record(target, board, seen, per_op, front_end, energy, macs, layers)
     return Measured(
         samples=write_samples(out_dir / "samples.csv", experiment, target, seen, energy),
-        device_layers=write_layers(out_dir / "layers.csv", on_device, built["ops"], seen, per_op, front_end),
+        device_layers=write_layers(out_dir / "layers.csv", layers),
         outputs=write_outputs(out_dir / "outputs.npz", expected.inputs, seen.outputs),
         device=write_json(out_dir / "device.json", record),
         device_accuracy=write_json(out_dir / "accuracy_device.json", accuracy),

@@ -53,7 +53,7 @@ def _speech_commands(where: Located, data: DataConfig) -> Corpus:
 _OPENERS: dict[str, Callable[[Located, DataConfig], Corpus | ImageSet]] = {
     "speech_commands_v0.01": _speech_commands,
     "speech_commands_v0.02": _speech_commands,
-    "cifar10": lambda where, data: cifar10_images(where, data.side_px),
+    "cifar10": lambda where, data: cifar10_images(where, data.side_px, data.per_class),
     "visual_wake_words": lambda where, data: visual_wake_words_images(where, data.side_px, data.per_class),
     "imagenet": lambda where, data: imagenet_images(where, data.side_px, data.per_class),
 }

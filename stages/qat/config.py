@@ -18,8 +18,8 @@ class QatConfig(Config):
     label_smoothing: float = Field(default=0.1, ge=0, lt=1)  # the same as in prune by default
     calibration_samples: int = Field(default=500, ge=1)  # of the training split
     # least_error: the range of an activation is clipped where that makes the squared error least. percentile: to the
-    # share of the values below, on both ends.
-    ranges: Literal["least_error", "percentile"] = "least_error"
+    # share of the values below, on both ends. learned: from the least error on, trained like the weights.
+    ranges: Literal["least_error", "percentile", "learned"] = "least_error"
     percentile: float = Field(default=99.99, gt=50, le=100)
     bias_correction: bool = False  # biases take up what rounding adds to the mean of a channel (arXiv:1906.04721)
     threads: int = Field(default=2, ge=1)  # part of the result: sums are split among them

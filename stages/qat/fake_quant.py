@@ -8,6 +8,9 @@ as on the device, so that both round the same numbers. In eval mode every roundi
 (`device_rounding`): what differs then comes from sums beyond 2^24 alone. In training mode values are rounded once,
 which is faster, and gradients pass straight through inside the grid's range and are blocked outside. In both modes
 functions of one operand are looked up in the device's table.
+
+The scale s of an activation can be trained, too (Esser et al. 2020, arXiv:1902.08153): of a value y = q s the slope is
+dy/ds = q - x/s inside the range and q at its ends; zero points stay. What is trained is the logarithm of s.
 """
 
 from __future__ import annotations
@@ -46,13 +49,14 @@ class FakeQuantNetwork(nn.Module):
 
     scales: Tensor  # per tensor of the graph; those that are no activation, or use another's grid, stay at 1
     zero_points: Tensor
+    stretch: nn.Parameter | None  # where ranges are learned, of every scale: the logarithm of what training made of it
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, percentile: float | None = None, learns_ranges: bool = False) -> None:
         super().__init__()
         _check(graph)
         self.graph = graph
         self.quantises = True
-        self.percentile: float | None = None  # of the values that a range covers; None: the least error decides
+        self.percentile = percentile  # of the values that a range covers; None: the least error decides
         self.weights = nn.ParameterDict()
         self.biases = nn.ParameterDict()
         for number, op in enumerate(graph.ops):
@@ -64,6 +68,7 @@ class FakeQuantNetwork(nn.Module):
         count = len(graph.tensors)
         self.register_buffer("scales", torch.ones(count))
         self.register_buffer("zero_points", torch.zeros(count))
+        self.register_parameter("stretch", nn.Parameter(torch.zeros(count)) if learns_ranges else None)
         sources = grid_sources(graph, self.grid_of)
         self._deciding = frozenset(index for members in sources.values() for index in members)
         self._shared = frozenset(owner for owner, members in sources.items() if len(members) > 1)
@@ -97,6 +102,8 @@ class FakeQuantNetwork(nn.Module):
         largest = max(self.graph.tensors[index].elements for index in self.grid_of)
         x = x[: max(1, values_at_once // largest)]
         with torch.no_grad():
+            if self.stretch is not None:
+                self.stretch.zero_()
             if self._shared:
                 self._calibrate_shared(x)
             self._calibrates = True
@@ -218,7 +225,7 @@ class FakeQuantNetwork(nn.Module):
     def _weight_scale(self, op: Op, weight: Tensor, bias: Tensor) -> Tensor:
         """Largest magnitude / 127, and large enough for the bias to fit int32 where a channel has hardly any weight."""
         flat = weight.reshape(1 if op.kind == "FULLY_CONNECTED" else len(weight), -1)
-        step = self.scales[self.grid_of[op.inputs[0]]] * _LARGEST_BIAS
+        step = self._scales[self.grid_of[op.inputs[0]]] * _LARGEST_BIAS
         largest_bias = bias.abs().reshape(len(flat), -1).amax(1)
         scale = torch.maximum(flat.abs().amax(1) / 127, largest_bias / step).clamp_min(1e-12)
         return scale.reshape(-1, *[1] * (weight.dim() - 1))
@@ -248,7 +255,12 @@ class FakeQuantNetwork(nn.Module):
         inside = (exact / after.scale[0]).clamp(*self._range(result))
         table = torch.from_numpy(step_table(op.kind, before, after)).to(x.device)
         steps = table[(x.detach() + (before.zero_point[0] + 128)).long()]
-        return inside + (steps - inside).detach()
+        result = inside + (steps - inside).detach()
+        stretch, grid_ends = self._learning(op.outputs[0])
+        if stretch is None:
+            return result
+        slope = _slope(exact.detach() / after.scale[0], self._range(op.outputs[0]), grid_ends)
+        return result + (stretch - stretch.detach()) * slope
 
     @property
     def _follows(self) -> bool:
@@ -259,7 +271,9 @@ class FakeQuantNetwork(nn.Module):
         """The network's input on its grid, by division as in export."""
         source = self.graph.inputs[0]
         self._look(x, 1.0, source, "none")
-        return _Rounded.apply(x / self._scale(source), 1.0, *self._range(source)) if self.quantises else x
+        if not self.quantises:
+            return x
+        return _Rounded.apply(x / self._scale(source), 1.0, *self._range(source), *self._learning(source))
 
     def _rounded(
         self, x: Tensor, factor: float | Tensor, tensor: int, activation: str, exact: Tensor | None = None
@@ -274,7 +288,7 @@ class FakeQuantNetwork(nn.Module):
                 exact = device.rescaled(x, _listed(steps), _shape(steps))
             return exact.clamp_(*self._range(tensor, activation)).float()
         steps = steps.float() if isinstance(steps, Tensor) else steps
-        return _Rounded.apply(x, steps, *self._range(tensor, activation))
+        return _Rounded.apply(x, steps, *self._range(tensor, activation), *self._learning(tensor))
 
     def _look(self, x: Tensor, factor: float | Tensor, tensor: int, activation: str) -> None:
         """While calibrating: choose the grid of `tensor`, or note its values where others share the grid."""
@@ -296,14 +310,29 @@ class FakeQuantNetwork(nn.Module):
         return step_range(grid.scale[0], grid.zero_point[0], activation)
 
     def _grid(self, owner: int) -> Quantisation:
-        return Quantisation((float(self.scales[owner]),), (int(self.zero_points[owner]),))
+        return Quantisation((float(self._scales[owner]),), (int(self.zero_points[owner]),))
+
+    @property
+    def learns_ranges(self) -> bool:
+        return self.stretch is not None
+
+    @property
+    def _scales(self) -> Tensor:
+        return self.scales if self.stretch is None else self.scales * self.stretch.detach().exp()
+
+    def _learning(self, tensor: int) -> tuple[Tensor | None, tuple[int, int]]:
+        """What is trained of the scale of a tensor's grid, and the ends of the grid."""
+        owner = self.grid_of[tensor]
+        zero_point = int(self.zero_points[owner])
+        learns = self.stretch is not None and owner not in self._prescribed
+        return self.stretch[owner] if learns else None, (-128 - zero_point, 127 - zero_point)
 
     def _set_grid(self, owner: int, scale: float, zero_point: int) -> None:
         self.scales[owner], self.zero_points[owner] = scale, zero_point
 
     def _scale(self, tensor: int) -> float:
         """What a step of `tensor` is worth; without rounding values travel as they are."""
-        return float(self.scales[self.grid_of[tensor]]) if self.quantises else 1.0
+        return float(self._scales[self.grid_of[tensor]]) if self.quantises else 1.0
 
 
 class _Steps(torch.autograd.Function):
@@ -323,17 +352,30 @@ class _Rounded(torch.autograd.Function):
     """x * factor, rounded, from lowest to highest; the gradient passes where it is inside."""
 
     @staticmethod
-    def forward(ctx, x, factor, lowest, highest):  # type: ignore[no-untyped-def]
+    def forward(ctx, x, factor, lowest, highest, stretch, grid_ends):  # type: ignore[no-untyped-def]
         steps = x * factor
         ctx.save_for_backward(steps)
-        ctx.factor, ctx.ends = factor, (lowest, highest)
+        ctx.factor, ctx.ends, ctx.learns, ctx.grid_ends = factor, (lowest, highest), stretch is not None, grid_ends
         return steps.round().clamp_(lowest, highest)
 
     @staticmethod
     def backward(ctx, gradient):  # type: ignore[no-untyped-def]
+        (steps,) = ctx.saved_tensors
+        by_stretch = (gradient * _slope(steps, ctx.ends, ctx.grid_ends)).sum() if ctx.learns else None
         # One vectorised kernel for 'gradient where low < x < high'.
-        inside = torch.ops.aten.hardtanh_backward(gradient, *ctx.saved_tensors, *ctx.ends)
-        return inside.mul_(ctx.factor), None, None, None
+        inside = torch.ops.aten.hardtanh_backward(gradient, steps, *ctx.ends)
+        return inside.mul_(ctx.factor), None, None, None, by_stretch, None
+
+
+def _slope(steps: Tensor, ends: tuple[int, int], grid_ends: tuple[int, int]) -> Tensor:
+    """By how many steps each value grows with the logarithm of the grid's scale s: (dy/ds) of y = q s.
+
+    An activation such as ReLU6 may end the range before the grid does: there the value stays, whatever the scale.
+    """
+    rounded = steps.round().clamp_(*ends)
+    lowest, highest = (float(end) if end == last else 0.0 for end, last in zip(ends, grid_ends, strict=True))
+    slope = torch.where(steps <= ends[0], lowest, rounded - steps)
+    return torch.where(steps >= ends[1], highest, slope)
 
 
 def _check(graph: Graph) -> None:

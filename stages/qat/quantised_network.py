@@ -19,10 +19,13 @@ from pipeline.errors import StageError
 from stages.graph.from_torch.conversion import graph_from_torch
 from stages.graph.record import graph_to_record
 from stages.nets.registry import Architecture
+from stages.qat.config import QatConfig
 from stages.qat.fake_quant import FakeQuantNetwork
 from stages.qat.training import EVALUATED_AT_ONCE
 from stages.training.evaluation import accuracy, predictions
 from stages.training.examples import Examples
+
+USUAL = QatConfig()
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,7 @@ class Measured:
     test_classes: Tensor
 
 
-def fake_quant_network(architecture: Architecture, weights: Path) -> FakeQuantNetwork:
+def fake_quant_network(architecture: Architecture, weights: Path, config: QatConfig = USUAL) -> FakeQuantNetwork:
     """The pruned float network, batch normalisation folded, ready to be calibrated."""
     network = architecture.build()
     try:
@@ -41,7 +44,11 @@ def fake_quant_network(architecture: Architecture, weights: Path) -> FakeQuantNe
     except (OSError, EOFError, RuntimeError, ValueError, TypeError, AttributeError, UnpicklingError) as error:
         reason = str(error).splitlines()[0]
         raise StageError(f"{weights}: does not fit the architecture ({reason}); run prune again") from error
-    return FakeQuantNetwork(graph_from_torch(network.eval(), architecture.input_shape))
+    return FakeQuantNetwork(
+        graph_from_torch(network.eval(), architecture.input_shape),
+        percentile=config.percentile if config.ranges == "percentile" else None,
+        learns_ranges=config.ranges == "learned",
+    )
 
 
 def measured(network: FakeQuantNetwork, examples: Examples, *, quantises: bool) -> Measured:

@@ -39,7 +39,7 @@ def run(
 ) -> Quantised:
     from stages.nets.registry import read_architecture
     from stages.qat.quantised_network import fake_quant_network, measured, save_quantised
-    from stages.qat.training import train
+    from stages.qat.training import Tuning, train
     from stages.training.determinism import reproducible
     from stages.training.device import chosen_device
     from stages.training.distillation import load_teacher
@@ -54,10 +54,10 @@ def run(
     others = together(training, "stages.qat.stage", {**given, "training": training, "checkpoint": checkpoint})
     with others, reproducible(config.threads, chosen_device(training.device).type):
         device = chosen_device(training.device, rank())
-        pruned = fake_quant_network(shape, network).to(device)
+        pruned = fake_quant_network(shape, network, config).to(device)
         teacher = load_teacher(training.distillation, shape.input_shape, shape.classes, device)
         before = measured(pruned, examples, quantises=False)
-        trained = train(pruned, examples, config, progress, checkpoint, training=training, teacher=teacher)
+        trained = train(Tuning(pruned, examples, config, training, teacher), progress, checkpoint)
         after = measured(trained.net, examples, quantises=True)
     metrics = {"float": before.accuracies, "fake_quant": after.accuracies, "losses": trained.losses}
     return Quantised(

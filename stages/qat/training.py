@@ -1,8 +1,9 @@
 """Quantisation-aware fine-tuning: calibrate the grids, train through the rounding.
 
 The grids are chosen anew at the start of every epoch, from the same samples and the weights of that moment, except in
-the last epoch: its weights learn on the grids that the device will use. Adam, cosine schedule, cross-entropy. The order
-of the samples, and what `data.augment: on_the_fly` makes of them, depend on seed and epoch alone.
+the last epoch: its weights learn on the grids that the device will use. Ranges that are learned go on from the choice
+of half time. Adam, cosine schedule, cross-entropy. The order of the samples, and what `data.augment: on_the_fly` makes
+of them, depend on seed and epoch alone.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -40,7 +42,8 @@ class QatRun(loop.Run):
     epochs: int
 
     def begin_epoch(self) -> None:
-        if self.epoch == 0 or self.epoch < self.epochs - 1:
+        last = self.epochs // 2 if self.net.learns_ranges else self.epochs - 1
+        if self.epoch < max(1, last):
             self.net.calibrate(self.calibration)
 
     def validation_accuracy(self) -> float:
@@ -48,53 +51,62 @@ class QatRun(loop.Run):
         return accuracy(found, self.validation.y)
 
 
-def train(
-    network: FakeQuantNetwork,
-    examples: Examples,
-    config: QatConfig,
-    progress: Progress,
-    checkpoint: Checkpoint,
-    *,
-    training: TrainingConfig = PLAIN,
-    teacher: Teacher | None = None,
-) -> QatRun:
-    """Fine-tune; without epochs the network is calibrated only."""
-    count, device = len(examples.train), network.scales.device
-    chosen = _permutation(count, config.seed, _BEFORE_TRAINING)[: config.calibration_samples]
-    samples = examples.train.x[chosen].to(device)
-    recipe = loop.Recipe(
-        step="qat",
-        epochs=config.epochs,
-        steps_per_epoch=-(-count // config.batch),
-        learning_rate=config.learning_rate,
-        label_smoothing=config.label_smoothing,
-        seed=config.seed,
-        training=training,
-    )
+@dataclass(frozen=True, eq=False)
+class Tuning:
+    """What a fine-tuning is given."""
 
-    def start(stored: Mapping[str, Any] | None) -> QatRun:
-        net = network if stored is None else deepcopy(network)  # should the stored weights not fit, it is untouched
-        optimiser = torch.optim.Adam(net.parameters(), lr=config.learning_rate)
-        return QatRun(
-            net=net,
-            optimiser=optimiser,
-            calibration=samples,
-            validation=examples.validation,
+    network: FakeQuantNetwork
+    examples: Examples
+    config: QatConfig
+    training: TrainingConfig = PLAIN
+    teacher: Teacher | None = None
+
+    @cached_property
+    def samples(self) -> Tensor:
+        """Training examples from which the grids are chosen."""
+        order = _permutation(len(self.examples.train), self.config.seed, _BEFORE_TRAINING)
+        return self.examples.train.x[order[: self.config.calibration_samples]].to(self.network.scales.device)
+
+    @property
+    def recipe(self) -> loop.Recipe:
+        config = self.config
+        return loop.Recipe(
+            step="qat",
             epochs=config.epochs,
-            device=device,
-            teacher=teacher,
+            steps_per_epoch=-(-len(self.examples.train) // config.batch),
+            learning_rate=config.learning_rate,
+            label_smoothing=config.label_smoothing,
+            seed=config.seed,
+            training=self.training,
         )
 
-    def batches(epoch: int, first: int) -> Iterator[tuple[Tensor, Tensor]]:
-        chosen = _permutation(count, config.seed, epoch).split(config.batch)[first:]
-        return examples.train_batches([numbers[own_share()] for numbers in chosen], [config.seed, epoch])
+    def start(self, stored: Mapping[str, Any] | None = None) -> QatRun:
+        """A new run, or one that takes up stored weights; should they not fit, the network is untouched."""
+        net = self.network if stored is None else deepcopy(self.network)
+        return QatRun(
+            net=net,
+            optimiser=torch.optim.Adam(net.parameters(), lr=self.config.learning_rate),
+            calibration=self.samples,
+            validation=self.examples.validation,
+            epochs=self.config.epochs,
+            device=net.scales.device,
+            teacher=self.teacher,
+        )
 
-    network.percentile = config.percentile if config.ranges == "percentile" else None
-    run = loop.train(recipe, start, batches, progress, checkpoint)
-    if config.epochs == 0:
+    def batches(self, epoch: int, first: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
+        """This process's share of the training examples of an epoch, from a step on."""
+        config = self.config
+        chosen = _permutation(len(self.examples.train), config.seed, epoch).split(config.batch)[first:]
+        return self.examples.train_batches([numbers[own_share()] for numbers in chosen], [config.seed, epoch])
+
+
+def train(tuning: Tuning, progress: Progress, checkpoint: Checkpoint) -> QatRun:
+    """Fine-tune; without epochs the network is calibrated only."""
+    run = loop.train(tuning.recipe, tuning.start, tuning.batches, progress, checkpoint)
+    if tuning.config.epochs == 0:
         run.begin_epoch()
-    if config.bias_correction:
-        run.net.correct_biases(samples)
+    if tuning.config.bias_correction:
+        run.net.correct_biases(tuning.samples)
     return run
 
 

@@ -13,19 +13,21 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.text import csv_text
+from stages.report.bringup_record import bringup_words
 from stages.report.page.run_record import with_run
 
 _TRAINS = "prune"  # whose seed is that of the row
 
 
-def completed(artifacts: Mapping[str, Path], record: Mapping[str, Any]) -> dict[str, bytes]:
-    """Artifact -> its bytes; `record` is what run.json says of the run so far."""
+def completed(artifacts: Mapping[str, Path], record: Mapping[str, Any], project: Path) -> dict[str, bytes]:
+    """Artifact -> its bytes; `record` is what run.json says of the run so far, `project` the project's folder."""
     rows = list(csv.DictReader(io.StringIO(artifacts["summary"].read_text())))
     own = run_columns(record)
-    columns = [*(rows[0] if rows else ()), *own]
-    summary = csv_text([{**row, **own} for row in rows], columns)
+    bringup = {row["board"]: bringup_words(project, row["board"]) for row in rows}
+    columns = [*(rows[0] if rows else ()), *own, "bringup"]
+    summary = csv_text([{**row, **own, "bringup": bringup[row["board"]]} for row in rows], columns)
     steps = [{key: value for key, value in step.items() if key != "files"} for step in record["steps"]]
-    page = with_run(artifacts["page"].read_text(), {**record, "steps": steps})
+    page = with_run(artifacts["page"].read_text(), {**record, "steps": steps, "bringup": bringup})
     return {"summary": summary.encode(), "page": page.encode()}
 
 

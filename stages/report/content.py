@@ -102,8 +102,23 @@ def latency(figures: BoardFigures) -> tuple[str, str]:
     if figures.latency_ms is not None:
         return _with_spread(figures.latency_ms), f"measured, n {figures.n}"
     if figures.latency_ms_modelled is not None:
-        return fixed(figures.latency_ms_modelled), ", ".join(filter(None, ("modelled", figures.model_ratio)))
+        return fixed(figures.latency_ms_modelled), ", ".join(filter(None, ("modelled", likely_words(figures))))
     return NOTHING, ""
+
+
+def likely_words(figures: BoardFigures) -> str:
+    """What a board is likely to take, by what is known of the model, in a few words."""
+    if figures.latency_ms_modelled_span is None:
+        return figures.model_ratio
+    low, high = figures.latency_ms_modelled_span
+    return f"{fixed(low)} to {fixed(high)} ms likely"
+
+
+def doubt_words(figures: BoardFigures) -> str:
+    """The same, and from what."""
+    if figures.latency_ms_modelled_span is None:
+        return figures.model_error
+    return f"{likely_words(figures)} on a board, {figures.model_error}"
 
 
 def energy(figures: BoardFigures) -> tuple[str, str]:
@@ -206,7 +221,12 @@ def layer_table(figures: BoardFigures, evidence: Evidence) -> Table:
 
 def notes(boards: Sequence[BoardFigures]) -> list[str]:
     """What is known of the modelled times, and what else the devices showed."""
-    known = [f"{figures.board}, modelled time: {figures.model_error}." for figures in boards if figures.model_error]
+    known = [f"{figures.board}, modelled time: {doubt_words(figures)}." for figures in boards if figures.model_error]
+    known += [
+        f"{figures.board}, model / board by kind of work: {'; '.join(figures.model_areas)}."
+        for figures in boards
+        if figures.model_areas
+    ]
     return known + [line for figures in boards for line in figures.lines]
 
 

@@ -100,6 +100,8 @@ class BoardFigures:
     energy: Mapping[str, Any]  # how it was found, with its uncertainty: as in device.json
     model_error: str = ""  # what is known of how far modelled time is off, and from what
     model_ratio: str = ""  # the same in a few words
+    model_areas: tuple[str, ...] = ()  # the same, area by area
+    latency_ms_modelled_span: tuple[float, float] | None = None  # what a board is likely to take by that
     stack_high_water_bytes: int | None = None  # seen on the device
     stack_bytes: int | None = None  # reserved
 
@@ -143,6 +145,7 @@ def board_figures(name: str, footprint: Path, samples: Path, device: Path, devic
     if not rows:
         raise StageError(f"{samples.name} of {name}: no samples, needed at least one; run the measure step again")
     power_w, latency_ms_modelled = told["power_w_modelled"], told["latency_ms_modelled"]
+    doubt = told.get("model_error") or {}
     return BoardFigures(
         board=name,
         source=told["source"],
@@ -157,8 +160,10 @@ def board_figures(name: str, footprint: Path, samples: Path, device: Path, devic
         cycles_modelled=told["cycles_modelled"],
         cycles_zero_wait=told["cycles_zero_wait"],
         latency_ms_modelled=latency_ms_modelled,
-        model_error=(told.get("model_error") or {}).get("text", ""),
-        model_ratio=(told.get("model_error") or {}).get("ratio_text", ""),
+        model_error=doubt.get("text", ""),
+        model_ratio=doubt.get("ratio_text", ""),
+        model_areas=tuple(_area_words(area) for area in doubt.get("areas", ())),
+        latency_ms_modelled_span=_span(latency_ms_modelled, doubt),
         latency_ms=spread_of(rows, "latency_ms"),
         power_w_modelled=power_w,
         energy_mj_modelled=None if latency_ms_modelled is None else power_w * latency_ms_modelled,
@@ -169,6 +174,19 @@ def board_figures(name: str, footprint: Path, samples: Path, device: Path, devic
         stack_high_water_bytes=told.get("stack_high_water_bytes"),
         stack_bytes=told.get("stack_bytes"),
     )
+
+
+def _span(modelled_ms: float | None, doubt: Mapping[str, Any]) -> tuple[float, float] | None:
+    if modelled_ms is None or doubt.get("low") is None:
+        return None
+    return modelled_ms / doubt["high"], modelled_ms / doubt["low"]
+
+
+def _area_words(area: Mapping[str, Any]) -> str:
+    share = f"{area['area']} ({100 * area['share']:.0f} % of the time)"
+    if area["low"] is None:
+        return f"{share} unknown: {area['against']}"
+    return f"{share} {area['low']:.2f} to {area['high']:.2f}"
 
 
 def read_rows(path: Path) -> list[dict[str, str]]:

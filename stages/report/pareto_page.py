@@ -10,11 +10,12 @@ from typing import Any
 import pandas as pd
 
 from stages.report.charts.pareto import COSTS, pareto_charts, points
-from stages.report.content import MODEL_DOUBT, Card, Cell, Row, Table
+from stages.report.content import Card, Cell, Row, Table
 from stages.report.page.chart import Chart
 from stages.report.page.document import NOTHING, render
 
 Record = Mapping[str, Any]
+_SPAN = ("latency_ms_modelled_low", "latency_ms_modelled_high", "energy_mj_modelled_uncertainty")
 _LIMITS = ("size_bytes", "peak_bytes", "macs", "latency_ms", "energy_mj")
 
 
@@ -30,7 +31,7 @@ def run_table(records: Sequence[Record]) -> pd.DataFrame:
         )
         changed = [each for each in record.get("overrides", ()) if not each.split("=")[0].endswith(".seed")]
         for row in record.get("rows", ()):
-            figures = {column: _number(row.get(column)) for column in ("accuracy_int8", *COSTS)}
+            figures = {column: _number(row.get(column)) for column in ("accuracy_int8", *COSTS, *_SPAN)}
             found.append(
                 {
                     **{"experiment": record["name"], "variant": " ".join(changed) or "as in pipeline.yaml"},
@@ -101,8 +102,8 @@ def _runs(rows: pd.DataFrame) -> Table:
                 *(Cell(row.run), Cell(row.experiment), Cell(row.variant), Cell(row.board, None, row.source)),
                 _cell(row.accuracy_int8, "{:.2%}"),
                 *(_cell(value, "{:,.0f}") for value in (row.size_bytes, row.peak_bytes, row.macs)),
-                _either(row.latency_ms, row.latency_ms_modelled),
-                _either(row.energy_mj, row.energy_mj_modelled),
+                _either(row.latency_ms, row.latency_ms_modelled, _likely(row)),
+                _either(row.energy_mj, row.energy_mj_modelled, _unsure(row)),
                 Cell({"true": "yes", "false": "no"}.get(str(row.fits), NOTHING)),
             ),
             "bad" if str(row.fits) == "false" else "",
@@ -116,10 +117,20 @@ def _cell(value: float | None, shape: str) -> Cell:
     return Cell(NOTHING) if pd.isna(value) else Cell(shape.format(value).replace("%", " %"), value)
 
 
-def _either(measured: float | None, modelled: float | None) -> Cell:
+def _either(measured: float | None, modelled: float | None, doubt: str) -> Cell:
     if not pd.isna(measured):
         return Cell(f"{measured:.3f}", measured, "measured")
-    return Cell(NOTHING) if pd.isna(modelled) else Cell(f"{modelled:.3f}", modelled, f"modelled ({MODEL_DOUBT})")
+    return Cell(NOTHING) if pd.isna(modelled) else Cell(f"{modelled:.3f}", modelled, f"modelled{doubt}")
+
+
+def _likely(row: Any) -> str:
+    """What a board is likely to take, by what is known of the model; runs of former times do not say it."""
+    low, high = row.latency_ms_modelled_low, row.latency_ms_modelled_high
+    return "" if pd.isna(low) else f", {low:.3f} to {high:.3f} likely on a board"
+
+
+def _unsure(row: Any) -> str:
+    return "" if pd.isna(row.energy_mj_modelled_uncertainty) else f" ± {row.energy_mj_modelled_uncertainty:.3f}"
 
 
 def _number(text: str | None) -> float | None:

@@ -48,6 +48,7 @@ def summary_rows(network: NetworkFigures, boards: Sequence[BoardFigures]) -> Ite
             "stack_bytes": figures.stack_bytes,
             "energy_mj_modelled_uncertainty": figures.energy_mj_modelled_uncertainty,
             "model_sha256": network.model_sha256,
+            **_doubt(figures),
         }
 
 
@@ -62,7 +63,7 @@ def latency_rows(network: NetworkFigures, boards: Sequence[BoardFigures]) -> Ite
             "cycles_zero_wait": figures.cycles_zero_wait,
             "latency_ms_modelled": figures.latency_ms_modelled,
             **_spread("latency_ms", figures.latency_ms),
-            "model_error": figures.model_error,
+            **_doubt(figures),
         }
 
 
@@ -110,6 +111,12 @@ def _identity(network: NetworkFigures, figures: BoardFigures) -> Row:
         "runtime": figures.runtime,
         "n": figures.n,
     }
+
+
+def _doubt(figures: BoardFigures) -> Row:
+    low, high = figures.latency_ms_modelled_span or (None, None)
+    span: Row = {"latency_ms_modelled_low": low, "latency_ms_modelled_high": high}
+    return {**span, "model_error": figures.model_error, "model_error_areas": "; ".join(figures.model_areas)}
 
 
 def _spread(name: str, value: Spread | None) -> Row:

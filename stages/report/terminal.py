@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Callable, Sequence
 
 from pipeline.text import aligned, shown
-from stages.report.content import MODEL_DOUBT, verdict
+from stages.report.content import MODEL_DOUBT, doubt_words, verdict
 from stages.report.figures import BoardFigures, Bound, NetworkFigures, Spread
 
 WIDTH = 100
@@ -96,7 +96,8 @@ def _measured(value: Spread | None) -> str:
 def _notes(boards: Sequence[BoardFigures]) -> list[str]:
     notes = []
     if any(figures.source == "virtual" for figures in boards):
-        known = [f"  {figures.board}: {figures.model_error}" for figures in boards if figures.model_error]
+        known = [f"  {figures.board}: {doubt_words(figures)}" for figures in boards if figures.model_error]
+        known += [f"  {figures.board}: {'; '.join(figures.model_areas)}" for figures in boards if figures.model_areas]
         heading = " Known of the modelled time:" if known else ""
         notes.append(
             f"virtual: instructions are counted on a QEMU twin, time and energy are modelled (energy {MODEL_DOUBT}); "

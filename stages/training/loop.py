@@ -8,6 +8,7 @@ is that of layers such as dropout in the middle of an epoch; none is carried fro
 
 from __future__ import annotations
 
+import io
 import math
 import pickle
 import time
@@ -29,7 +30,14 @@ from stages.training.determinism import derived_seed
 from stages.training.device import at_precision, gradient_scaler
 from stages.training.distillation import Teacher
 from stages.training.mixing import Labels, mixed
-from stages.training.parallel import add_up_gradients, examples_of_all, is_first, shared_loss
+from stages.training.parallel import (
+    add_up_gradients,
+    bytes_of_first,
+    examples_of_all,
+    is_first,
+    shared_loss,
+    told_by_first,
+)
 
 CHECKPOINT_FORMAT = 6
 CPU = torch.device("cpu")
@@ -101,7 +109,7 @@ class Run:
 
     def validation_accuracy(self) -> float:
         """Of the network as it is now; neither its state nor the random numbers may depend on this."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__}: has no validation examples, needed some; it is for single steps only")
 
     def note(self) -> str:
         """What to tell people about the epoch."""
@@ -133,8 +141,8 @@ def train(recipe: Recipe, start: Start[AnyRun], batches: Batches, progress: Prog
         run.losses.append(_train_epoch(recipe, run, batches, checkpoint))
         run.epoch += 1
         run.after_epoch()
+        run.accuracies.append(told_by_first(run.validation_accuracy))
         if is_first():
-            run.accuracies.append(run.validation_accuracy())
             checkpoint.save(lambda path: _save(run, path))
             progress.advance(1, note=run.note())
     if run.average is not None and run.average.values:
@@ -238,11 +246,12 @@ def _save(run: Run, path: Path) -> None:
 
 def _resumed(recipe: Recipe, start: Start[AnyRun], checkpoint: Checkpoint) -> AnyRun | None:
     """Where an earlier run stopped; a checkpoint that cannot be used is dropped: starting over costs time only."""
-    path = checkpoint.saved()
-    if path is None:
+    path = checkpoint.saved() if is_first() else None
+    content = bytes_of_first(None if path is None else path.read_bytes())
+    if content is None:
         return None
     try:
-        stored = torch.load(path, weights_only=True, map_location="cpu")
+        stored = torch.load(io.BytesIO(content), weights_only=True, map_location="cpu")
         if stored["format"] != CHECKPOINT_FORMAT:
             raise ValueError(f"format {stored['format']}")
         run = _equipped(recipe, start({**stored["own"]}))

@@ -4,7 +4,9 @@ Gradients, losses and the statistics of batch normalisation are those of the who
 not depend on the number of processes beyond rounding. Alone, every function here leaves things as they are.
 
 The others perform the whole step like the first one, in folders that are thrown away: whatever the first decides, they
-decide. They run on this machine, each on a GPU of its own where there are several, and end with the first.
+decide. They run on this machine, each on a GPU of its own where there are several, and end with the first. Under
+torchrun, which is how several machines work together, every process is there already and performs the step in a folder
+that is kept: all of them end with the same files.
 """
 
 from __future__ import annotations
@@ -14,8 +16,9 @@ import multiprocessing
 import os
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import timedelta
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
@@ -23,20 +26,30 @@ from typing import Any
 import torch
 import torch.distributed as group
 from torch import Tensor, nn
+from torch.distributed.rendezvous import rendezvous
 
-from pipeline.errors import StageError
+from pipeline.errors import ConfigError, StageError
 from stages.training.config import TrainingConfig
 from stages.training.device import chosen_device
+
+_LAUNCHED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # what torchrun tells each process
+_MEETING = timedelta(minutes=30)  # another machine may still have to prepare its data
 
 
 @contextmanager
 def together(training: TrainingConfig, module: str, given: Mapping[str, Any]) -> Iterator[None]:
     """Meanwhile `training.processes` of them perform the step of `module` with what it was given, this one included."""
     processes = training.processes
+    backend = "cpu:gloo,cuda:nccl" if chosen_device(training.device).type == "cuda" else "gloo"
+    if count() == 1 and (launched := _launched_processes()) > 1:
+        if launched != processes:
+            raise ConfigError(f"training.processes: is {processes}, torchrun started {launched}; make them the same")
+        with _met(backend, module):
+            yield
+        return
     if processes == 1 or count() > 1:
         yield
         return
-    backend = "nccl" if chosen_device(training.device).type == "cuda" else "gloo"
     context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory(prefix="together-") as folder:
         place = (Path(folder), backend, processes)
@@ -59,6 +72,27 @@ def together(training: TrainingConfig, module: str, given: Mapping[str, Any]) ->
                 other.join(60)
                 other.kill()
                 other.join()
+
+
+def _launched_processes() -> int:
+    """How many torchrun started, or somebody who set the same variables; 1: nobody did."""
+    return int(os.environ["WORLD_SIZE"]) if all(name in os.environ for name in _LAUNCHED) else 1
+
+
+@contextmanager
+def _met(backend: str, step: str) -> Iterator[None]:
+    """Meanwhile the processes that torchrun started are one group; prune and qat meet one after the other."""
+    try:
+        store, own_rank, processes = next(rendezvous("env://", timeout=_MEETING))
+        meeting = group.PrefixStore(step, store)
+        group.init_process_group(backend, store=meeting, rank=own_rank, world_size=processes, timeout=_MEETING)
+        yield
+    except (RuntimeError, ValueError) as error:
+        told = str(error).splitlines()[0]
+        raise StageError(f"training: a process that torchrun started did not come or ended early ({told})") from error
+    finally:
+        if group.is_initialized():
+            group.destroy_process_group()
 
 
 def _join(folder: Path, backend: str, processes: int, own_rank: int) -> None:
@@ -143,6 +177,22 @@ def agreed(values: Tensor) -> Tensor:
     if count() > 1:
         group.broadcast(values, 0)
     return values
+
+
+def told_by_first(find: Callable[[], float]) -> float:
+    """What the first process finds; the others wait for it."""
+    return float(agreed(torch.tensor(find() if is_first() else 0.0, dtype=torch.float64)))
+
+
+def bytes_of_first(content: bytes | None) -> bytes | None:
+    """The first process's bytes, in all of them: other machines do not see its disk."""
+    if count() == 1:
+        return content
+    size = int(agreed(torch.tensor(-1 if content is None else len(content))))
+    if size < 0:
+        return None
+    values = torch.frombuffer(bytearray(content or b""), dtype=torch.uint8) if is_first() else torch.zeros(size)
+    return agreed(values.to(torch.uint8)).numpy().tobytes()
 
 
 class _Summed(torch.autograd.Function):

@@ -33,6 +33,7 @@ from stages.prune.task import Task
 from stages.prune.training import train as prune
 from stages.qat.config import QatConfig
 from stages.qat.fake_quant import FakeQuantNetwork
+from stages.qat.training import Tuning
 from stages.qat.training import train as fine_tune
 from stages.training import layout
 from stages.training.determinism import reproducible
@@ -98,7 +99,8 @@ def train(trial: Trial) -> None:
         trained = prune(task, Quiet(), Checkpoint(Path(folder) / "prune"))
         fake = FakeQuantNetwork(graph_from_torch(trained.net, shape))
         with reproducible(trial.threads):
-            fine_tune(fake, examples, QatConfig(epochs=1, batch=trial.batch), Quiet(), Checkpoint(Path(folder) / "qat"))
+            tuning = Tuning(fake, examples, QatConfig(epochs=1, batch=trial.batch))
+            fine_tune(tuning, Quiet(), Checkpoint(Path(folder) / "qat"))
 
 
 def exit_code(trial: Trial) -> int:

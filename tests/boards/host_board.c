@@ -60,6 +60,11 @@ uint32_t board_first_baud(void) { return BOARD_MEASURES_ENERGY ? 9600u : 115200u
 
 const char *board_trouble(void) { return TROUBLE; }
 
+const char *board_option(void)
+{
+    return NULL;
+}
+
 bool board_chip(uint32_t index, struct board_register *found) {
   *found = (struct board_register){index == 0 ? "CPUID" : "REVISION",
                                    0x411FC271u + index};

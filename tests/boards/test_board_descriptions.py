@@ -59,6 +59,13 @@ def test_linker_script_and_description_give_the_same_regions(name: str) -> None:
     assert (aliases["FAST"].lower(), aliases["BULK"].lower()) == board.arena_regions
 
 
+@pytest.mark.parametrize("name", ["nucleo_f767zi", "disco_f746ng"])
+def test_a_line_of_the_f7s_ram_comes_over_a_32_bit_bus(name: str) -> None:
+    cache, on_the_way = load_board(name).cache, 5
+    assert cache.ram_load_fill_cycles == cache.line // (32 // 8) + on_the_way
+    assert "behind a 32-bit bus" in (load_board("nucleo_f767zi").folder / "board.yaml").read_text()
+
+
 def test_a_board_cannot_be_changed() -> None:
     with pytest.raises(ValueError, match="frozen"):
         load_board("nucleo_f767zi").clock_hz = 1  # type: ignore[misc]

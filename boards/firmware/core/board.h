@@ -38,6 +38,9 @@ uint32_t board_clock_hz(void);
 /* Why nothing may be measured here, such as a clock that did not start; NULL when all is well. */
 const char *board_trouble(void);
 
+/* An option byte that changes what code costs, as the reference manual writes it; NULL when all are as delivered. */
+const char *board_option(void);
+
 /* Identity, option bytes, clocks and power as the registers have them now, to be compared with board.yaml; false behind
  * the last one. */
 struct board_register {

@@ -88,14 +88,29 @@ static int32_t *place_of(const struct fast_depthwise *conv, int32_t *buffer, int
     return &buffer[number * conv->columns * conv->window.channels];
 }
 
-static void output_rows(const struct fast_depthwise *conv, int32_t rows, const int32_t *const *lines, int8_t *output)
+/* `count` lines, which are moved on from part to part. */
+static void output_rows(const struct fast_depthwise *conv, int32_t rows, const int32_t **lines, int32_t count,
+                        int8_t *output)
 {
     fast_depthwise_function *const function = rows == 2 ? conv->two_rows : conv->one_row;
-    const int32_t *records = conv->records;
-    for (int32_t multiple = 0; multiple < conv->depth_multiplier; multiple++) {
-        const int32_t *const end = &records[conv->window.channels * conv->record_words];
-        function(lines, &output[multiple], records, end);
-        records = end;
+    const int32_t channels = conv->window.channels;
+    int32_t x = 0;
+    for (;;) {
+        const int32_t *records = conv->records;
+        for (int32_t multiple = 0; multiple < conv->depth_multiplier; multiple++) {
+            const int32_t *const end = &records[channels * conv->record_words];
+            function(lines, &output[multiple], records, end);
+            records = end;
+        }
+        const int32_t on = least(conv->part, conv->tile - conv->part - x);
+        if (on == 0) {
+            return;
+        }
+        for (int32_t line = 0; line < count; line++) {
+            lines[line] += on * conv->window.stride_x * channels;
+        }
+        output += on * channels * conv->depth_multiplier;
+        x += on;
     }
 }
 
@@ -129,7 +144,7 @@ static void outputs_of(const struct fast_depthwise *conv, int32_t x, int32_t y, 
         for (int32_t line = 0; line < count; line++) {
             seen[line] = place_of(conv, buffer, first, top + line);
         }
-        output_rows(conv, rows, seen, &output[(y * window->output_width + x) * outputs]);
+        output_rows(conv, rows, seen, count, &output[(y * window->output_width + x) * outputs]);
         y += rows;
     }
 }

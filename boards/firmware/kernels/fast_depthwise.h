@@ -1,7 +1,8 @@
 /* fast_depthwise.h: DEPTHWISE_CONV_2D on assembly that is generated for a layer (stages/firmware/assembly/depthwise.py).
  * Two rows of the padded image become one line of words: an int16 of the upper row below, one of the lower row above.
  * The lines that the window sees lie in a ring, or, if they are many, in a buffer that moves down the image. An image
- * too wide for it goes in tiles of some columns, a few rows of outputs at a time.
+ * too wide for it goes in tiles of some columns, a few rows of outputs at a time. The assembly makes some columns of
+ * outputs at a time.
  */
 #ifndef FAST_DEPTHWISE_H
 #define FAST_DEPTHWISE_H
@@ -12,7 +13,7 @@
 
 #define FAST_DEPTHWISE_LINES 40 /* at most, that a window sees */
 
-/* One row of a tile's outputs, or two, of all channels whose records lie between `records` and `end`; `lines` are those
+/* Some columns of one row of outputs, or of two, of all channels whose records lie between `records` and `end`; `lines` are those
  * that the window sees. */
 typedef void fast_depthwise_function(const int32_t *const *lines, int8_t *y, const int32_t *records,
                                      const int32_t *end);
@@ -36,6 +37,7 @@ struct fast_depthwise {
     uint16_t is_ring; /* whether they are as many as the window sees, at most; else they lie in order */
     uint16_t columns; /* of a padded line of a tile */
     uint16_t tile;    /* columns of outputs; the last tile may begin inside the one before */
+    uint16_t part;    /* columns of a tile that the assembly makes at a time; the last ones likewise */
     uint16_t strip;   /* rows of outputs, an even number, after which the next tile has its turn */
     int8_t input_zero_point;
 };

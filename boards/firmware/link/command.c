@@ -20,9 +20,7 @@
 void command_put_error(const char *text, const char *detail)
 {
     text_put("e-[");
-    text_put(text);
-    text_put(detail);
-    text_put("]\r\n");
+    text_put_bracketed(text, detail);
 }
 
 void command_put_hex(const char *head, const uint8_t *bytes, uint32_t count)
@@ -80,9 +78,8 @@ static uint32_t announced_bytes(const struct load *load, const struct words *wor
         return 0;
     }
     if (bytes > load->room) {
-        text_put("e-[Load of ");
-        text_put_decimal(bytes);
-        text_put_field(" bytes refused: the input has ", load->room);
+        text_put_count("e-[Load of ", bytes, " bytes refused: the input has ");
+        text_put_field("", load->room);
         return 0;
     }
     return bytes;
@@ -92,9 +89,7 @@ void command_begin_load(struct load *load, const struct words *words)
 {
     const uint32_t bytes = announced_bytes(load, words);
     if (bytes != 0u && load_begin(load, bytes) == LOAD_OK) {
-        text_put("m-[Expecting ");
-        text_put_decimal(bytes);
-        text_put(" bytes]\r\n");
+        text_put_count("m-[Expecting ", bytes, " bytes]\r\n");
     }
 }
 

@@ -15,8 +15,8 @@ struct words {
 };
 
 struct command {
-    const char *name;
-    uint32_t most_words;
+    char name[11]; /* here, not pointed at: small firmware counts its bytes */
+    uint8_t most_words;
     void (*run)(const struct words *words);
 };
 

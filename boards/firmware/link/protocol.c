@@ -37,13 +37,6 @@ static char line[PROTOCOL_LINE_CHARACTERS + 1u];
 static uint32_t line_characters; /* may exceed the longest line by one: then it was too long */
 static bool line_damaged;
 
-static void put_bracketed(const char *head, const char *text)
-{
-    text_put(head);
-    text_put(text);
-    text_put("]\r\n");
-}
-
 static int hex_digit(char character)
 {
     if (character >= '0' && character <= '9') {
@@ -56,7 +49,7 @@ static int hex_digit(char character)
 static void run_name(const struct words *words)
 {
     (void)words;
-    put_bracketed("m-name-dut-[", board_name());
+    text_put_bracketed("m-name-dut-[", board_name());
 }
 
 static void run_profile(const struct words *words)
@@ -135,13 +128,6 @@ static void run_results(const struct words *words)
     command_put_results();
 }
 
-static void put_count(const char *head, uint32_t count)
-{
-    text_put(head);
-    text_put_decimal(count);
-    text_put("\r\n");
-}
-
 static void run_infer(const struct words *words)
 {
     if (board_trouble() != NULL) { /* on a clock that is not the described one nothing is a measurement */
@@ -159,9 +145,9 @@ static void run_infer(const struct words *words)
         return;
     }
     input_as_tensor();
-    put_count("m-warmup-start-", warmups);
+    text_put_count("m-warmup-start-", warmups, "\r\n");
     bench_infer(warmups);
-    put_count("m-warmup-done\r\nm-infer-start-", inferences);
+    text_put_count("m-warmup-done\r\nm-infer-start-", inferences, "\r\n");
     bench_lap();
     bench_infer(inferences);
     bench_lap();
@@ -297,16 +283,12 @@ static uint32_t most_characters(void)
 
 static void put_damaged(void)
 {
-    text_put("e-[Line damaged on its way here, ");
-    text_put_decimal(board_receive_errors());
-    text_put(" bytes since start]\r\n");
+    text_put_count("e-[Line damaged on its way here, ", board_receive_errors(), " bytes since start]\r\n");
 }
 
 static void put_too_long(uint32_t limit)
 {
-    text_put("e-[Command longer than ");
-    text_put_decimal(limit);
-    text_put(" characters]\r\n");
+    text_put_count("e-[Command longer than ", limit, " characters]\r\n");
 }
 
 void protocol_boot(void)
@@ -322,7 +304,10 @@ void protocol_boot(void)
         text_put("m-[reset by watchdog]\r\n");
     }
     if (board_trouble() != NULL) {
-        put_bracketed("m-[trouble: ", board_trouble());
+        text_put_bracketed("m-[trouble: ", board_trouble());
+    }
+    if (board_option() != NULL) {
+        text_put_bracketed("m-[option: ", board_option());
     }
     if (!BOARD_MEASURES_ENERGY) {
         bench_lap();

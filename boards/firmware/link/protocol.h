@@ -23,7 +23,8 @@
  *
  * A line in which a byte was damaged or lost is not run: `e-[Line damaged on its way here, N bytes since start]`.
  * An image built for energy (`m-timestamp-mode-energy`) prints no `m-lap-us`: it pulses the timestamp pin instead.
- * After a reset by the watchdog `m-[reset by watchdog]` follows the mode.
+ * The boot message, from the mode to `m-init-done`, also says `m-[reset by watchdog]`, `m-[trouble: ...]` where nothing
+ * may be measured, and `m-[option: nDBANK=0]` of a chip whose flash is set up otherwise than it is delivered.
  */
 #ifndef PROTOCOL_H
 #define PROTOCOL_H

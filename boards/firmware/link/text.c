@@ -32,11 +32,25 @@ void text_put_decimal(uint64_t value)
     text_put(first);
 }
 
-void text_put_field(const char *head, uint64_t value)
+void text_put_count(const char *head, uint64_t value, const char *tail)
 {
     text_put(head);
     text_put_decimal(value);
-    text_put("]\r\n");
+    text_put(tail);
+}
+
+static const char CLOSED[] = "]\r\n";
+
+void text_put_field(const char *head, uint64_t value)
+{
+    text_put_count(head, value, CLOSED);
+}
+
+void text_put_bracketed(const char *head, const char *text)
+{
+    text_put(head);
+    text_put(text);
+    text_put(CLOSED);
 }
 
 void text_put_hex8(uint8_t value)

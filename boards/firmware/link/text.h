@@ -7,8 +7,13 @@
 void text_put(const char *string);
 void text_put_decimal(uint64_t value);
 
-/* `HEADvalue]` and the end of a line. */
+
+/* A number and what is around it. */
+void text_put_count(const char *head, uint64_t value, const char *tail);
+
+/* `HEADvalue]`, `HEADtext]` and the end of a line. */
 void text_put_field(const char *head, uint64_t value);
+void text_put_bracketed(const char *head, const char *text);
 void text_put_hex8(uint8_t value);   /* two digits, lower case */
 void text_put_hex32(uint32_t value); /* eight digits, lower case */
 

@@ -104,6 +104,11 @@ const char *board_trouble(void)
     return clock_now.trouble;
 }
 
+const char *board_option(void)
+{
+    return FLASH_IS_SPLIT ? "nDBANK=0" : NULL;
+}
+
 bool board_chip(uint32_t index, struct board_register *found)
 {
     return chip_register(index, found);

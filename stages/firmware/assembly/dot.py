@@ -1,11 +1,12 @@
 """Inner loop of convolutions and FULLY_CONNECTED: pixels of int16 activations times four output channels.
 
-A block of weights serves four output channels. Its header: their doubled biases, multipliers and addends, their right
-shifts (a byte each) and, where wanted, masks of the sign (see scaling.py); then their weights, two int16 a word, for
-each pair of taps the four channels in turn. One or two pixels run at a time: with two, SMLAD keeps the multiplier busy
-in every cycle and six loads in eight cycles feed it. Activations lie in lines of equal pitch, of which a pixel takes
-`pairs` words from each; the second pixel lies beside the first, or below it. Between two groups of pixels stand 55
-instructions or a little more; r0 and r1 stay where they are, at the pixel and at the weights, if at all possible.
+A block of weights serves four output channels. Its header: their doubled biases, multipliers and addends, unless one
+shift serves all of them their right shifts (a byte each), and, where wanted, masks of the sign (see scaling.py); then
+their weights, two int16 a word, for each pair of taps the four channels in turn. One or two pixels run at a time: with
+two, SMLAD keeps the multiplier busy in every cycle and six loads in eight cycles feed it. Activations lie in lines of
+equal pitch, of which a pixel takes `pairs` words from each; the second pixel lies beside the first, or below it.
+Between two groups of pixels stand 42 instructions or, with shifts and signs, up to 68; r0 and r1 stay where they are,
+at the pixel and at the weights, if at all possible.
 
 A pixel alone has `vector_function`: block after block, for weights that are read once and so come as int8. A word holds
 a pair of taps of two channels, one in the low bytes and the other in the high ones: as two int16 it is 256 * high +
@@ -57,11 +58,13 @@ class Requantisation:
     highest: int = 127
     is_signed: bool = True  # the lowest value lies below the zero point
     is_masked: bool = False  # and a channel has no right shift, so that its ties go upwards
+    right: int = 0  # shift of all channels, where one serves them; only without signs
 
     @property
     def name(self) -> str:
         limits = limits_suffix((self.lowest, self.highest))
-        return f"{limits}{'' if self.is_signed else '_above'}{'_masked' if self.is_masked else ''}"
+        common = f"_by_{self.right}" if self.right else ""
+        return f"{limits}{'' if self.is_signed else '_above'}{common}{'_masked' if self.is_masked else ''}"
 
 
 @dataclass(frozen=True)
@@ -99,9 +102,9 @@ class VectorShape:
         return f"vector_{self.stored}_{self.pairs}{self.scaling.name}"
 
 
-def header_words(is_masked: bool) -> int:
+def header_words(scaling: Requantisation) -> int:
     """Of a block, before its weights."""
-    return _MASKS + (CHANNELS if is_masked else 0)
+    return _SHIFTS if scaling.right else _MASKS + (CHANNELS if scaling.is_masked else 0)
 
 
 @cache
@@ -111,7 +114,7 @@ def dot_function(shape: DotShape) -> str:
     Pixels from `x` on until one begins at `end`; outputs of one block.
     """
     unroll_lines = shape.lines * shape.pairs <= _MOST_UNROLLED_PAIRS
-    header = -4 * header_words(shape.scaling.is_masked)
+    header = -4 * header_words(shape.scaling)
     body = [f"    sub sp, #{_FRAME_BYTES}", "    strd r2, r3, [sp]", f"    add r1, #{-header}"]
     biases = [load(ACCUMULATORS[c], "r1", header + 4 * c) for c in range(CHANNELS)]
     body += [*lines_of(biases), "    .p2align 3", "1:"]
@@ -247,7 +250,7 @@ def _one_pixel(words: list[int]) -> list[Instruction]:
 
 def _end_of_pixels(shape: DotShape) -> list[Instruction]:
     """Scale and store the outputs, go on to the next pixels with the biases; the flags say whether there are any."""
-    header = -4 * header_words(shape.scaling.is_masked)
+    header = -4 * header_words(shape.scaling)
     sums = [[ACCUMULATORS[CHANNELS * p + c] for p in range(shape.pixels)] for c in range(CHANNELS)]
     code = [load("y", "sp", _Y)]
     for c in range(CHANNELS):
@@ -276,10 +279,10 @@ def _scaled_and_stored(
     code = [load(names[0], "r1", header + 4 * (_MULTIPLIERS + channel))]
     code += [load(names[1], "r1", header + 4 * (_ADDENDS + channel))]
     code += [load(names[3], "r1", header + 4 * (_MASKS + channel))] if scaling.is_masked else []
-    code += [load_byte(names[2], "r1", header + 4 * _SHIFTS + channel)]
+    code += [] if scaling.right else [load_byte(names[2], "r1", header + 4 * _SHIFTS + channel)]
     for pixel, (total, place) in enumerate(zip(sums, places, strict=True)):
         between = f"t{channel}_{pixel}" if scaling.is_signed else ""
-        code += signed_scaling(total, between, names, (scaling.lowest, scaling.highest))
+        code += signed_scaling(total, between, names, (scaling.lowest, scaling.highest), scaling.right)
         code += [store_byte(total, "y", place)]
     return code
 
@@ -290,7 +293,7 @@ def vector_function(shape: VectorShape) -> str:
 
     Outputs of the blocks from `block` to `end` for one pixel.
     """
-    words = header_words(shape.scaling.is_masked)
+    words = header_words(shape.scaling)
     parts = -(-shape.pairs // _MOST_UNROLLED_PAIRS)
     part_pairs = shape.pairs // parts // 2 * 2
     rest_pairs = shape.pairs - parts * part_pairs
@@ -340,7 +343,7 @@ def _both_halves(pairs: int) -> list[Instruction]:
 
 
 def _end_of_block(shape: VectorShape) -> list[Instruction]:
-    words = header_words(shape.scaling.is_masked)
+    words = header_words(shape.scaling)
     sums = ACCUMULATORS[:CHANNELS]
     code = [load("y", "sp", _Y)]
     for c in (1, 0, 3, 2):  # the high half needs the low one, which is then doubled

@@ -3,7 +3,9 @@
 With weights and bias doubled, SMMLAR gives the rounding doubling high product, plus half of the last place and the zero
 point, which together are the addend; adding the sign makes ties go away from zero; then shift and saturate. Where the
 lowest value of the output is its zero point, as behind every ReLU, the sign does not matter: all negative sums end
-there.
+there. Such a layer can take one shift for all of its channels: finer sums (weights shifted left), and SMMLA with the
+half of the first rounding in its addend, too. Two roundings of a positive sum are one rounding down of the sum and both
+halves, whatever the fineness, so that it stays exact, and the shift comes with the saturation.
 """
 
 from __future__ import annotations
@@ -35,13 +37,21 @@ def scaled_and_limited(
 
 
 def signed_scaling(
-    total: str, into: str, scaling: tuple[str, str, str, str], limits: tuple[int, int]
+    total: str, into: str, scaling: tuple[str, str, str, str], limits: tuple[int, int], right: int = 0
 ) -> list[Instruction]:
     """The same in place, on a whole right shift; `into` is needed in between. Without it, the sign is left out.
 
-    A mask is wanted only of channels some of which have no right shift, so that their ties go upwards.
+    `right`: the shift of all channels, if it is one. A mask is wanted only of channels some of which have no right
+    shift, so that their ties go upwards.
     """
+    return [*rescaled(total, into, scaling, right), *narrowed(total, limits, right)]
+
+
+def rescaled(total: str, into: str, scaling: tuple[str, str, str, str], right: int) -> list[Instruction]:
+    """The first part of it: all that depends on the channel."""
     multiplier, addend, shift, mask = scaling
+    if right:
+        return [multiply("smmla", total, total, multiplier, addend)]
     if not into:
         code = [multiply("smmlar", total, total, multiplier, addend)]
     elif mask:
@@ -49,4 +59,9 @@ def signed_scaling(
         code += [add(total, total, into)]
     else:
         code = [multiply("smmlar", into, total, multiplier, addend), add_sign(total, into, total)]
-    return [*code, shift_right(total, total, shift), saturate(total, total, 0), *limited(total, limits)]
+    return [*code, shift_right(total, total, shift)]
+
+
+def narrowed(total: str, limits: tuple[int, int], right: int) -> list[Instruction]:
+    """The rest."""
+    return [saturate(total, total, right), *limited(total, limits)]

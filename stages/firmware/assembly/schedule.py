@@ -139,17 +139,19 @@ def fitted(
     placed: Mapping[str, str],
     behind: Sequence[Instruction] = (),
     *,
+    kept: Mapping[str, str] | None = None,
     is_quick: bool = False,
 ) -> Fit | None:
     """The body of a loop in its best order found; None if it does not get along with the free registers.
 
-    `placed` says where the values live that exist before, `behind` what comes between two rounds. `is_quick`: only what
-    is best for long code, as a rule.
+    `placed` says where the values live that exist before, `kept` where those have to be that are wanted afterwards,
+    `behind` what comes between two rounds. `is_quick`: only what is best for long code, as a rule.
 
     Nothing here depends on the numbers in the instructions but which bank a load is from, so that code of one form,
     such as a layer's at any width, is put in order once.
     """
-    form = _Form(tuple(map(_formal, code)), tuple(free), tuple(placed.items()), tuple(map(_formal, behind)), is_quick)
+    ends = tuple(placed.items()), tuple((kept or {}).items())
+    form = _Form(tuple(map(_formal, code)), tuple(free), *ends, tuple(map(_formal, behind)), is_quick)
     found = _best_order(form)
     if found is None:
         return None
@@ -164,6 +166,7 @@ class _Form:
     code: tuple[Instruction, ...]
     free: tuple[str, ...]
     placed: tuple[tuple[str, str], ...]
+    kept: tuple[tuple[str, str], ...]
     behind: tuple[Instruction, ...]
     is_quick: bool
 
@@ -175,7 +178,8 @@ def _formal(one: Instruction) -> Instruction:
 @cache
 def _best_order(form: _Form) -> tuple[tuple[tuple[int, tuple[str, ...]], ...], int] | None:
     """Which instruction stands where, with which registers, and the cycles of a round."""
-    code, free, placed, behind, is_quick = form.code, form.free, dict(form.placed), form.behind, form.is_quick
+    code, free, behind, is_quick = form.code, form.free, form.behind, form.is_quick
+    ends = dict(form.placed), dict(form.kept)
     waits = _waits(code)
     heights = _heights(len(code), waits)
     choices: tuple[Callable[[int], tuple[int, ...]], ...] = (
@@ -188,7 +192,7 @@ def _best_order(form: _Form) -> tuple[tuple[tuple[int, tuple[str, ...]], ...], i
     for choice in choices[2:] if is_quick else choices[:: 2 if is_long else 1]:
         for window in _QUICK_WINDOWS if is_quick else _WINDOWS[1:3] if is_long else _WINDOWS:
             for reserve in (0, 1) if is_quick else (0, 1, 2):
-                order = _Issue(code, waits, free, placed, window, reserve).run(choice)
+                order = _Issue(code, waits, free, ends, window, reserve).run(choice)
                 if order is not None:
                     found = [replace(code[index], registers=registers) for index, registers in order]
                     fits.append((tuple(order), loop_cycles([*found, *behind])))
@@ -209,12 +213,15 @@ class _Issue:
         code: Sequence[Instruction],
         waits: Sequence[dict[int, int]],
         free: Sequence[str],
-        placed: Mapping[str, str],
+        ends: tuple[Mapping[str, str], Mapping[str, str]],  # `placed` and `kept`
         window: int,
         reserve: int,
     ) -> None:
         self.code, self.waits, self.window, self.reserve = code, waits, window, reserve
-        self.pool, self.place = deque(free), dict(placed)
+        self.place, self.kept = dict(ends[0]), ends[1]
+        # What is kept finds its register free the sooner, the later others take it.
+        wanted = set(self.kept.values())
+        self.pool = deque(sorted((r for r in free if r not in self.place.values()), key=wanted.__contains__))
         self.uses: dict[str, int] = {}
         for one in code:
             for name in set(one.registers):
@@ -250,10 +257,15 @@ class _Issue:
 
     def _has_registers(self, index: int) -> bool:
         names = {name for name in self.code[index].registers if not is_physical(name)}
-        wanted = sum(name not in self.place for name in names)
-        ending = sum(name in self.place and self.uses[name] == 1 for name in names)
+        wanted = [name for name in names if name not in self.place]
+        if not wanted:
+            return True
+        free = [*self.pool, *(self.place[name] for name in names if name in self.place and self._ends_with_next(name))]
         kept_back = 0 if index == self.waiting[0] else self.reserve
-        return wanted == 0 or wanted + kept_back <= len(self.pool) + ending
+        return len(wanted) + kept_back <= len(free) and all(self.kept.get(name, free[0]) in free for name in wanted)
+
+    def _ends_with_next(self, name: str) -> bool:
+        return self.uses[name] == 1 and name not in self.kept
 
     def _issue(self, index: int, cycle: int) -> None:
         one = self.code[index]
@@ -261,17 +273,31 @@ class _Issue:
         before = dict(self.place)
         for name in names:
             self.uses[name] -= 1
-            if self.uses[name] == 0 and name in self.place:  # read before written: the result may take its register
-                self.pool.append(self.place.pop(name))
+            if self._has_ended(name):  # read before written: the result may take its register
+                self._release(name)
         for name in names:
             if name not in before:
-                self.place[name] = before[name] = self.pool.popleft()
-                if self.uses[name] == 0:
-                    self.pool.append(self.place.pop(name))
+                register = self.kept.get(name, self.pool[0])
+                self.pool.remove(register)
+                self.place[name] = before[name] = register
+                if self._has_ended(name):
+                    self._release(name)
         registers = tuple(name if is_physical(name) else before[name] for name in one.registers)
         self.order.append((index, registers))
         self.issued[index] = cycle
         self.waiting.remove(index)
+
+    def _has_ended(self, name: str) -> bool:
+        return self.uses[name] == 0 and name in self.place and name not in self.kept
+
+    def _release(self, name: str) -> None:
+        """The register that has been free longest comes first, those that are to be kept come last."""
+        register = self.place.pop(name)
+        if register in self.kept.values():
+            self.pool.append(register)
+        else:
+            later = sum(one in self.kept.values() for one in self.pool)
+            self.pool.insert(len(self.pool) - later, register)
 
 
 def loop_cycles(code: Sequence[Instruction]) -> int:

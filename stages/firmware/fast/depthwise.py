@@ -13,10 +13,12 @@ from stages.firmware.assembly.depthwise import (
     column_words,
     depthwise_function,
     is_possible,
+    most_columns,
     record_words,
 )
+from stages.firmware.assembly.dot import Requantisation
 from stages.firmware.assembly.elementwise import PAIR_ROWS_NAME, pair_rows_function
-from stages.firmware.fast.scaling import Scaling, exact_scaling, requantisation
+from stages.firmware.fast.scaling import Scaling, commonly_shifted, exact_scaling, requantisation
 from stages.firmware.kernels.c_text import c_array, c_struct
 from stages.firmware.kernels.calls import KernelCall
 from stages.firmware.kernels.parameters import weighted_operands, weights_title, window_members
@@ -28,6 +30,7 @@ _BUFFER_BYTES = 8192  # wanted for lines; a whole row may take half as much agai
 _STRIP_ROWS = 4  # of outputs, after which the next tile has its turn
 _STRUCT_BYTES = 64  # sizeof(struct fast_depthwise)
 _MOST = 2**16 - 1  # of what it counts in 16 bits
+_CYCLES_A_CHANNEL, _CYCLES_OF_AN_ODD_COLUMN, _CYCLES_A_CALL = 5, 3, 50  # about, beside those of the products
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,7 @@ class _Buffer:
 
     at_once: int
     tile: int  # columns of outputs
+    part: int  # of them at a time
     lines: int
     is_ring: bool
     strip: int  # rows of outputs
@@ -57,15 +61,16 @@ def depthwise_call(graph: Graph, op: Op, name: str, asked: Collection[int] | Non
     if scaling is None or options.dilation != (1, 1) or height * width > _MOST_TAPS or longest > _MOST:
         return None
     heights = asked or result.shape[1:2]
+    scaling = commonly_shifted(graph, op, scaling, axis=3)
     ends = requantisation(graph, op, scaling)
     row_outputs = result.shape[2] * outputs
 
     def shape(at_once: int, buffer: _Buffer) -> DepthwiseShape:
         line_bytes = 0 if buffer.is_ring else 4 * channels * _columns(buffer.tile, options.stride[1], width)
-        window = (height, width, *options.stride, at_once, buffer.tile)
+        window = (height, width, *options.stride, at_once, buffer.part)
         return DepthwiseShape(*window, 4 * channels, line_bytes, row_outputs, outputs, outputs // channels, ends)
 
-    for buffer in _buffers(options.stride, (height, width), channels, result.shape[2], heights):
+    for buffer in _buffers(options.stride, (height, width), (channels, outputs), result.shape[2], heights):
         rows = {1} if buffer.at_once == 1 else {1 + (h > 1) for h in heights} | {1 for h in heights if h % 2}
         shapes = {at_once: shape(at_once, buffer) for at_once in sorted(rows)}
         if all(is_possible(each) for each in shapes.values()):
@@ -73,7 +78,7 @@ def depthwise_call(graph: Graph, op: Op, name: str, asked: Collection[int] | Non
     else:
         return None
     columns = _columns(buffer.tile, options.stride[1], width)
-    records = packed_records(scaling, weights.data[0], outputs // channels, ends.is_masked)
+    records = packed_records(scaling, weights.data[0], outputs // channels, ends)
     title = f"{weights_title(weights)}, int16 with bias and scaling in records of {records.shape[1]} words"
     params = {
         "records": f"{name}_records",
@@ -87,6 +92,7 @@ def depthwise_call(graph: Graph, op: Op, name: str, asked: Collection[int] | Non
         "is_ring": int(buffer.is_ring),
         "columns": columns,
         "tile": buffer.tile,
+        "part": buffer.part,
         "strip": buffer.strip,
         "input_zero_point": zero_point_of(source),
     }
@@ -116,9 +122,10 @@ def _columns(tile: int, stride: int, width: int) -> int:
 
 
 def _buffers(
-    stride: tuple[int, int], window: tuple[int, int], channels: int, width: int, heights: Collection[int]
+    stride: tuple[int, int], window: tuple[int, int], depths: tuple[int, int], width: int, heights: Collection[int]
 ) -> Iterator[_Buffer]:
     """Two rows at once and all columns, if there is room; else one by one, where the stride is even; else tiles."""
+    channels, outputs = depths
     rows = max(heights)
     every = ((rows - 1) * stride[0] + window[0] + 1) // 2
 
@@ -126,7 +133,10 @@ def _buffers(
         least = ((at_once - 1) * stride[0] + window[0] + 1) // 2
         is_ring = least <= MOST_BASES
         wanted = _BUFFER_BYTES // (4 * channels * _columns(tile, stride[1], window[1]))
-        return _Buffer(at_once, tile, least if is_ring else max(least, min(every, wanted)), is_ring, strip)
+        lines = least if is_ring else max(least, min(every, wanted))
+        return _Buffer(
+            at_once, tile, part_of(tile, window, stride[1], at_once, channels, outputs), lines, is_ring, strip
+        )
 
     whole = rows + rows % 2
     for at_once in (min(rows, 2), *([1] if stride[0] % 2 == 0 and rows > 1 else [])):
@@ -143,7 +153,20 @@ def _buffers(
     yield buffer(min(rows, 2), width, whole)
 
 
-def packed_records(scaling: Scaling, weights: np.ndarray, multiples: int, is_masked: bool) -> np.ndarray:
+def part_of(tile: int, window: tuple[int, int], stride_x: int, rows: int, channels: int, outputs: int) -> int:
+    """Columns of a tile to make at a time, in the fewest cycles, about: products, which fill the time, and the rest."""
+    height, width = window
+    column = rows * ((height + 2) // 2 * width + 2)
+
+    def cycles(part: int) -> float:
+        own = part * column + _CYCLES_A_CHANNEL + part % 2 * _CYCLES_OF_AN_ODD_COLUMN + _CYCLES_A_CALL / channels
+        return -(-tile // part) * own
+
+    most = min(tile, most_columns(height, width, stride_x, 4 * channels, outputs))
+    return min(range(1, most + 1), key=lambda part: (cycles(part), part))
+
+
+def packed_records(scaling: Scaling, weights: np.ndarray, multiples: int, ends: Requantisation) -> np.ndarray:
     """int32 records of all outputs 0 of the channels, then of all outputs 1 ..., as assembly/depthwise.py reads them.
 
     `weights`: height x width x outputs.
@@ -154,7 +177,8 @@ def packed_records(scaling: Scaling, weights: np.ndarray, multiples: int, is_mas
         scaled = np.concatenate([scaled, np.zeros_like(scaled)])
     pairs = np.stack([scaled[:-1], scaled[1:]], axis=-1)  # pairs of rows x columns x outputs x 2
     words = np.ascontiguousarray(pairs.transpose(2, 1, 0, 3)).view("<i4").reshape(outputs, width * column_words(height))
-    ends = [scaling.bias, scaling.multiplier, scaling.addend, scaling.right, *([scaling.mask] if is_masked else [])]
-    records = np.concatenate([words, np.stack(ends, axis=1)], axis=1).astype(np.int32)
-    assert records.shape[1] == record_words(height, width, is_masked)
+    fields = [scaling.bias, scaling.multiplier, scaling.addend, *([] if ends.right else [scaling.right])]
+    fields += [scaling.mask] if ends.is_masked else []
+    records = np.concatenate([words, np.stack(fields, axis=1)], axis=1).astype(np.int32)
+    assert records.shape[1] == record_words(height, width, ends)
     return records.reshape(-1, multiples, records.shape[1]).transpose(1, 0, 2).reshape(outputs, -1)

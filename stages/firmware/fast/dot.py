@@ -11,6 +11,7 @@ from stages.firmware.assembly.dot import (
     CHANNELS,
     LARGEST_STORE_OFFSET,
     DotShape,
+    Requantisation,
     VectorShape,
     dot_function,
     header_words,
@@ -22,7 +23,7 @@ from stages.firmware.assembly.elementwise import (
     widen_function,
     widen_in_order_function,
 )
-from stages.firmware.fast.scaling import Scaling, requantisation
+from stages.firmware.fast.scaling import Scaling, commonly_shifted, requantisation
 from stages.firmware.kernels.c_text import c_array
 from stages.firmware.kernels.parameters import weighted_operands, weights_title
 from stages.graph.graph import Graph, Op
@@ -49,7 +50,6 @@ class Dot:
     def __init__(self, graph: Graph, op: Op, name: str, scaling: Scaling, weights: np.ndarray, place: Place) -> None:
         """`weights`: outputs x lines x taps."""
         _, original, _ = weighted_operands(graph, op)
-        self.scaling = requantisation(graph, op, scaling)
         self.outputs, self.lines, self.taps = weights.shape
         self.title, self.name, self.place = weights_title(original), name, place
         # Channels in fours may stay in the order in which they are widened fastest; the weights take it on.
@@ -63,11 +63,13 @@ class Dot:
         self.stored = min(self.outputs, CHANNELS)
         halves = _halves(scaling, weights) if place.pixels == {1} and self.lines == 1 else None
         self.is_vector = halves is not None
+        scaling = scaling if self.is_vector else commonly_shifted(graph, op, scaling, axis=0)
+        self.scaling = requantisation(graph, op, scaling)
         self.functions = {pixels: shape.name for pixels, shape in self._shapes().items()}
         self.blocks = (
-            packed_blocks(scaling, self.scaling.is_masked, scaling.bias, _int16_words(weights * _columns(scaling)))
+            packed_blocks(scaling, self.scaling, scaling.bias, _int16_words(weights * _columns(scaling)))
             if halves is None
-            else packed_blocks(scaling, self.scaling.is_masked, *halves)
+            else packed_blocks(scaling, self.scaling, *halves)
         )
 
     def _shapes(self) -> dict[int, DotShape | VectorShape]:
@@ -135,14 +137,14 @@ def _text(shape: DotShape | VectorShape) -> str:
     return vector_function(shape) if isinstance(shape, VectorShape) else dot_function(shape)
 
 
-def packed_blocks(scaling: Scaling, is_masked: bool, bias: np.ndarray, words: np.ndarray) -> np.ndarray:
+def packed_blocks(scaling: Scaling, ends: Requantisation, bias: np.ndarray, words: np.ndarray) -> np.ndarray:
     """int32, for each four outputs their header and their weights (outputs x words); see assembly/dot.py.
 
     Both are given for each four outputs that make a block, or for each output.
     """
     outputs = len(scaling.multiplier)
     fields = [scaling.multiplier, scaling.addend, scaling.right]
-    fields += [scaling.mask] if is_masked else []
+    fields += [scaling.mask] if ends.is_masked else []
     missing = max(0, CHANNELS - outputs)
     fields = [np.pad(field, (0, missing)) for field in fields]
     blocks = []
@@ -150,10 +152,11 @@ def packed_blocks(scaling: Scaling, is_masked: bool, bias: np.ndarray, words: np
         own = slice(first, first + CHANNELS)
         given = slice(CHANNELS * number, CHANNELS * (number + 1)) if len(bias) != outputs else own
         multiplier, addend, right, *mask = (field[own] for field in fields)
-        header = [_padded(bias[given]).astype(np.int32), multiplier, addend, right.astype(np.uint8).view("<i4"), *mask]
+        shifts = [] if ends.right else [right.astype(np.uint8).view("<i4")]
+        header = [_padded(bias[given]).astype(np.int32), multiplier, addend, *shifts, *mask]
         taps = _padded(words[given]).T.reshape(-1)
         blocks.append(np.concatenate([part.astype(np.int64).astype(np.int32) for part in (*header, taps)]))
-    assert blocks[0].size == header_words(is_masked) + taps.size
+    assert blocks[0].size == header_words(ends) + taps.size
     return np.stack(blocks)
 
 

@@ -18,9 +18,9 @@ COSTS = {  # column: title, does it belong to a board
     "peak_bytes": ("peak memory in bytes", False),
     "macs": ("MACs", False),
     "latency_ms": ("latency in ms, measured", True),
-    "latency_ms_modelled": ("latency in ms, modelled (±25 %)", True),
+    "latency_ms_modelled": ("latency in ms, modelled", True),
     "energy_mj": ("energy in mJ, measured", True),
-    "energy_mj_modelled": ("energy in mJ, modelled (±25 %)", True),
+    "energy_mj_modelled": ("energy in mJ, modelled", True),
 }
 _NAMES = {
     "size_bytes": "size",

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from boards import Board
+from hil.bench.probes import LEAST_FIRMWARE, is_new_enough
 from hil.link.device_link import DeviceLink
 from hil.link.replies import single
 from pipeline.errors import PipelineError
@@ -74,6 +75,16 @@ def attempt(name: str, expected: str, todo: str, act: Callable[[], tuple[bool, s
     return Check(name, expected, found, ok, "" if ok else todo)
 
 
+def probe_firmware(tell: Callable[[], str | None]) -> Check:
+    def act() -> tuple[bool, str]:
+        found = tell()
+        return found is None or is_new_enough(found), found or "not read: openocd, which tells it, is not installed"
+
+    least = " or ".join(f"V{hardware}J{least}" for hardware, least in LEAST_FIRMWARE.items())
+    todo = "update the ST-LINK with ST's STSW-LINK007; close other debuggers"
+    return attempt("probe firmware", f"{least}, or newer", todo, act)
+
+
 def console(link: DeviceLink, build_id: str) -> Check:
     def act() -> tuple[bool, str]:
         link.sync()
@@ -110,7 +121,7 @@ def flash_size(registers: Mapping[str, int], board: Board) -> Check:
 def option_bytes(registers: Mapping[str, int], board: Board) -> Check:
     rules = {name: rule for name, rule in board.chip.registers.items() if name in OPTION_REGISTERS}
     wrong = _wrong(registers, rules)
-    todo = "set them back (STM32CubeProgrammer), or let the model know: flash_fill_cycles_dual_bank in board.yaml"
+    todo = "set them back (STM32CubeProgrammer), or leave them: the model then takes flash_fill_cycles_dual_bank"
     expected = "; ".join(rule.means for rule in rules.values()) or "nothing special"
     return Check("option bytes", expected, wrong or "as delivered", not wrong, _if(bool(wrong), todo))
 

@@ -10,7 +10,7 @@ from typing import Literal, Protocol
 from boards import Board
 from hil.bench.discovery import AttachedBoard
 from hil.bench.flasher import Image, flash_image
-from hil.bench.probes import pyocd_probes
+from hil.bench.probes import pyocd_probes, stlink_firmware
 from hil.link.device_link import DeviceLink
 from hil.virtual.twin import Twin, qemu_version
 from pipeline.errors import HardwareError
@@ -26,6 +26,10 @@ class Device(Protocol):
 
     def probe(self) -> str:
         """The debug probe and its firmware, as it tells; an error if there is none."""
+        ...
+
+    def probe_firmware(self) -> str | None:
+        """None where it cannot be told."""
         ...
 
     @contextmanager
@@ -48,6 +52,9 @@ class TwinDevice:
 
     def probe(self) -> str:
         return f"QEMU {qemu_version()}"
+
+    def probe_firmware(self) -> str | None:
+        return None
 
     @contextmanager
     def running(self, images: Images) -> Iterator[DeviceLink]:
@@ -73,6 +80,9 @@ class AttachedDevice:
         if not self._attached.port:
             raise HardwareError(f"{self._attached.probe_serial}: no serial port; update the ST-LINK (STSW-LINK007)")
         return f"{self._attached.probe_serial} at {self._attached.port} ({told})"
+
+    def probe_firmware(self) -> str | None:
+        return stlink_firmware(self._attached.probe_serial)
 
     @contextmanager
     def running(self, images: Images) -> Iterator[DeviceLink]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -24,6 +25,7 @@ class Record:
 
     board: str
     source: str
+    when: str  # UTC
     checks: tuple[Check, ...]
 
     @property
@@ -49,12 +51,16 @@ def first_day(board: Board, device: Device, trial: Trial, seconds: float, watchd
             found += _stage(board, device, trial, stage, seconds, watchdog_s)
             if any(not one.ok for one in found):
                 break  # the next image asks more of what has failed already
-    return Record(board.name, device.source, tuple(found))
+    when = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    return Record(board.name, device.source, when, tuple(found))
 
 
 def _probe(device: Device) -> Iterator[Check]:
     todo = "connect the board by USB; a cable with data lines; the udev rule of hil/RUNNER.md"
-    yield checks.attempt("probe", "one that answers", todo, lambda: (True, device.probe()))
+    answered = checks.attempt("probe", "one that answers", todo, lambda: (True, device.probe()))
+    yield answered
+    if answered.ok and device.has_chip:
+        yield checks.probe_firmware(device.probe_firmware)
 
 
 def _stage(
@@ -93,16 +99,22 @@ def _stage(
         yield Check("console", f"the image of stage {stage} ({STAGE_NAMES[stage]}) answers", str(error), False, todo)
 
 
+def record_name(board: str) -> str:
+    """Of a board's record, in the project's folder `bringup`; stages/report/bringup_record.py reads it."""
+    return f"bringup_{board}.json"
+
+
 def write_record(record: Record, folder: Path) -> Path:
     """bringup.json, which reports may quote, and bringup.md to read."""
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"bringup_{record.board}.json"
+    path = folder / record_name(record.board)
     path.write_text(json.dumps({**asdict(record), "ok": record.ok}, indent=2) + "\n")
     rows = [
         f"| {'ok' if one.ok else '**failed**'} | {one.name} | {one.expected} | {one.found} | {one.todo} |"
         for one in record.checks
     ]
     head = ["| | check | expected | found | to do |", "|---|---|---|---|---|"]
-    title = f"# First day of {record.board} ({record.source}): {'all is well' if record.ok else 'not ready'}"
+    verdict = "all is well" if record.ok else "not ready"
+    title = f"# First day of {record.board} ({record.source}), {record.when}: {verdict}"
     path.with_suffix(".md").write_text("\n".join([title, "", *head, *rows]) + "\n")
     return path

@@ -9,7 +9,7 @@ from typing import Literal
 
 from boards import load_board
 from hil.virtual.elf_profile import profile_elf
-from hil.virtual.model_error import model_error
+from hil.virtual.model_error import NETWORK, model_error
 from hil.virtual.profiler import MemoryRange, build_plugin, host_compiler
 from hil.virtual.program import read_program
 from pipeline.errors import ConfigError, ToolError
@@ -43,7 +43,8 @@ def profile(image: Path, board_name: str, data: Literal["dtcm", "ram"], timeout_
             f"{one.cycles_modelled:>14,} {one.cycles_zero_wait:>14,} {one.instructions:>14,} {seen.ram_load_fills:>9,} "
             f"{seen.ram_store_fills:>9,} {flash:>9,} {seen.write_backs:>9,}  {one.name}"
         )
-    error = model_error(board.name, board.cache, data == "ram", board.calibration).text
+    lines_share = 1 - sum(one.cycles_zero_wait for one in found) / max(1, total)
+    error = model_error(board.name, board.cache, NETWORK, lines_share, board.calibration).text
     ms = total / board.clock_hz * 1e3
     lines.append(f"{total:>14,} cycles modelled in all, {ms:.3f} ms on the {board.name}; {error}")
     record = {"board": board.name, "cycles_modelled": total, "latency_ms_modelled": ms, "model_error": error}

@@ -48,6 +48,7 @@ from tests.boards.stm32.register_model import (
     FLASH_ORIGIN,
     HSE_HZ,
     INTERRUPTS,
+    OPTION_BYTES,
     Clocks,
     Silicon,
     allowed_registers,
@@ -124,6 +125,7 @@ class EmulatedBoard:
         self.usart = Usart()
         self.counters = Counters()
         self.edges: list[tuple[str, int]] = []  # of the timestamp pin: which, and the cycle
+        self.stops_counter_at_fall = False  # a debugger lets go while the pin is low
         self.flashes = 0  # of the light
         self.resets = 0
         self.was_reset = False
@@ -371,7 +373,8 @@ class EmulatedBoard:
             kib = chip.flash_kib if silicon.flash_kib is None else silicon.flash_kib
             return kib << self.family.flash_size_shift
         if name == self.family.options[0]:
-            return self.family.options[1] if silicon.option_bytes is None else silicon.option_bytes
+            delivered = OPTION_BYTES.get(self.board.name, self.family.options[1])
+            return delivered if silicon.option_bytes is None else silicon.option_bytes
         return None
 
     def _take(self, name: str, value: int) -> None:
@@ -399,5 +402,7 @@ class EmulatedBoard:
         ):
             if f"P{name[4]}{pin}" == self.board.timestamp_pin:
                 self.edges.append((level, self.cycles))
+                if self.stops_counter_at_fall and level == "fall":
+                    self.debugger_lets_go()
             elif f"P{name[4]}{pin}" == self.board.light_pin:
                 self.flashes += level == "rise"

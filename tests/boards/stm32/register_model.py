@@ -237,6 +237,7 @@ FAMILIES = {
     ),
 }
 HSE_HZ = {"nucleo_f767zi": 8_000_000, "nucleo_h743zi2": 8_000_000, "disco_f746ng": 25_000_000}
+OPTION_BYTES = {"disco_f746ng": 0xC0FFAAFD}  # where the family's are others: the F74x has no nDBANK, the bit reads 0
 HSE_FROM_STLINK = {"nucleo_f767zi": True, "nucleo_h743zi2": True, "disco_f746ng": False}
 
 

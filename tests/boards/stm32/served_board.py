@@ -86,6 +86,9 @@ class ModelledDevice:
             raise HardwareAbsent("no ST-LINK found")
         return "register model"
 
+    def probe_firmware(self) -> str | None:
+        return str(self._trouble.get("firmware", "V2J37M26"))
+
     @contextmanager
     def running(self, images: Images) -> Iterator[DeviceLink]:
         if self._trouble.get("refuses_debugger"):

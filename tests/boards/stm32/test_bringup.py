@@ -11,6 +11,7 @@ from elftools.elf.elffile import ELFFile
 
 from boards import load_board
 from stages.firmware.build.image import Images
+from stages.report.bringup_record import bringup_words
 from stages.tools.bringup.command import bringup
 from stages.tools.bringup.first_day import Record, first_day, write_record
 from stages.tools.bringup.images import Trial, build_trial
@@ -42,12 +43,24 @@ def test_a_healthy_board_passes_every_check(name: str, trials: dict[str, Trial],
     record = day(trials, name)
     assert record.ok, record.text
     assert time.monotonic() - begun < MOST_S
-    assert {"console", "chip", "time", "link rates", "ram", "flash", "network", "fault", "watchdog", "reset"} <= {
-        check.name for check in record.checks
-    }
+    assert {
+        "console",
+        "probe firmware",
+        "chip",
+        "time",
+        "link rates",
+        "ram",
+        "flash",
+        "network",
+        "fault",
+        "watchdog",
+        "reset",
+    } <= {check.name for check in record.checks}
     path = write_record(record, tmp_path)
     assert json.loads(path.read_text())["ok"] is True
     assert "all is well" in path.with_suffix(".md").read_text()
+    write_record(record, tmp_path / "bringup")
+    assert bringup_words(tmp_path, name) == f"{record.when}, its twin: all {len(record.checks)} checks passed"
 
 
 def address_of(image: Path, symbol: str) -> int:
@@ -63,6 +76,7 @@ def flipped_constant(images: Images) -> dict[int, bytes]:
 
 FAULTS = [
     ("no probe", F767, {}, {"no_probe": True}, "probe", ""),
+    ("a probe with old firmware", F767, {}, {"firmware": "V2J21S4"}, "probe firmware", "V2J21"),
     ("a debugger that is shut out", H743, {}, {"refuses_debugger": True}, "console", "could not be flashed"),
     ("another chip", F767, {"device_id": 0x449}, {}, "chip", "0x449"),
     ("old silicon", H743, {"revision": REVISION_Y}, {}, "revision", "0x1003"),

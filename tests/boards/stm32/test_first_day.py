@@ -61,7 +61,7 @@ def test_the_pulse_ends_without_a_cycle_counter(name: str, images: dict[str, Fir
     shutil.copytree(images[name].generated, generated)
     image = build_images(load_board(name), generated, "O2", tmp_path, measures_energy=True).image
     board = EmulatedBoard(image, load_board(name))
-    board.debugger_lets_go()
+    board.stops_counter_at_fall = True
     board.edges.clear()
     assert board.ask(b"timestamp%") == READY
     (fall, fell), (rise, rose) = board.edges
@@ -169,6 +169,14 @@ def test_chip_reads_what_the_description_says(name: str, bringup_images: dict[st
     assert board.stray == [] and board.forbidden == []
     board.debugger_lets_go()
     assert chip(board)["COUNTER_RESTARTS"] == 1, "and what a debugger did is told"
+
+
+@pytest.mark.parametrize("name", board_names())
+def test_a_chip_with_two_flash_banks_says_so_when_it_starts(name: str, images: dict[str, Firmware]) -> None:
+    split = emulated(images, name, option_bytes=0xDFFFAAFD)
+    assert (b"m-[option: nDBANK=0]\r\n" in split.sent) == (name == "nucleo_f767zi"), "the only one with that option"
+    assert b"option" not in emulated(images, name).sent
+    assert split.stray == []
 
 
 def mnemonics(image: Path) -> set[str]:

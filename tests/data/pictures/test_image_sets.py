@@ -64,6 +64,15 @@ def test_cifar_from_the_python_archive(cifar: Path) -> None:
     assert images.rows("test", 0, 1)[0, 0, 0].tolist() == [9, 0, 0]
 
 
+def test_cifar_with_a_few_pictures_of_every_class(cifar: Path) -> None:
+    images = cifar10_images(here(cifar), 32, 3, batch=BATCH)
+    assert images.source == "cifar10, local copy of 90 pictures"
+    for split in SPLITS:
+        assert np.bincount(images.splits[split].labels).tolist() == [3] * 10
+        assert len(images.splits[split].pictures) == 30
+    assert images.rows("train", 0, 4)[:, 0, 0, 0].tolist() == [1, 2, 3, 4], "the first of them, in their order"
+
+
 def test_cifar_from_the_npm_package_gives_the_same_pictures(cifar: Path, tmp_path: Path) -> None:
     package = tmp_path / "package"
     package.mkdir()

@@ -14,6 +14,9 @@ from boards import board_names, load_board
 from hil.bench.discovery import AttachedBoard
 from hil.bench.drive import Limits, copy_to_drive
 from hil.bench.flasher import FlashPlan, Image, flash_image, openocd_argv, pyocd_argv
+from pipeline.cli.doctor import findings
+from pipeline.config import load_project
+from pipeline.engine.tool_versions import program_version
 from pipeline.errors import HardwareError, ToolError
 from stages.flash.proof import flash_plan
 from tests.hil.bench.fake_drives import put_drive
@@ -22,6 +25,7 @@ from tests.hil.bench.stub_tools import PYTHON, put_failing_tool, put_tools
 PLAN = FlashPlan("stm32f767zi", "board/st_nucleo_f7.cfg", "0818")
 F7 = {"target": "stm32f767zi", "config": "board/st_nucleo_f7.cfg"}
 LOOK_ALIKES = {"066AFF01": F7, "066AFF02": F7, "066AFF03": F7}
+PROJECT = Path(__file__).parents[3] / "pipeline.yaml"
 QUICK = Limits(copy_s=2.0, settle_s=0.1, return_s=0.5)
 
 
@@ -110,6 +114,16 @@ def test_openocd_reaches_an_h743_under_reset_as_a_plain_debug_port(image: Image)
     ]
     assert "connect_assert_srst" in line[line.index("adapter serial 066AFF02") + 2]
     assert openocd_argv("openocd", image, device(), plan)[1:3] == ["-f", "board/st_nucleo_h743zi.cfg"]
+
+
+def test_the_doctor_refuses_an_openocd_that_cannot_choose_a_probe(tools: Path, tmp_path: Path) -> None:
+    (tools / "openocd").write_text("#!/bin/sh\necho Open On-Chip Debugger 0.11.0 >&2\n")
+    (tools / "openocd").chmod(0o755)
+    program_version.cache_clear()
+    asked = load_project(PROJECT).least_versions
+    fixes = {item.check: item.fix for item in findings(tmp_path, tmp_path, {}, {}, asked)}
+    program_version.cache_clear()
+    assert fixes["program openocd"] == "install openocd 0.12 or newer"
 
 
 def test_the_discovery_board_has_the_name_that_pyocds_pack_gives_it() -> None:

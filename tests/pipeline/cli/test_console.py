@@ -37,9 +37,9 @@ def test_plain_lines_tell_every_phase_and_its_end(capsys: pytest.CaptureFixture[
     assert all(re.match(r"\[ +0\.\d s\] ", line) for line in lines)
     assert [line.partition("] ")[2] for line in lines] == [
         "mill[stove]: running (first run)",
-        "mill[stove]: round 1/4, 0 s left",
-        "mill[stove]: round 4/4, dust 3, 0 s left",
-        "mill[stove]: sieve 2/2, 0 s left",
+        "mill[stove]: round 1/4",
+        "mill[stove]: round 4/4, dust 3",
+        "mill[stove]: sieve 2/2",
         "mill[stove]: ran in 1.2 s",
         "sell: cached",
     ]
@@ -55,6 +55,22 @@ def test_progress_tells_what_is_left(capsys: pytest.CaptureFixture[str], monkeyp
     assert capsys.readouterr().err.splitlines() == [
         "[   6.0 s] mill[stove]: round 2/10, 24 s left",
         "[  12.0 s] mill[stove]: round 4/10, 18 s left",
+    ]
+
+
+def test_what_a_resumed_step_had_already_says_nothing_of_its_pace(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = iter((0.0, 0.0, 0.2, 0.2, 10.2, 10.2))
+    monkeypatch.setattr(console.time, "monotonic", lambda: next(now))
+    monkeypatch.setattr(console, "_PLAIN_EVERY_S", 0.0)
+    reporter = PlainReporter()
+    reporter.progressed(MILL, {"event": "start", "total": 100, "unit": "round"})
+    reporter.progressed(MILL, {"event": "advance", "count": 90, "note": "resumed"})
+    reporter.progressed(MILL, {"event": "advance", "count": 1, "note": ""})
+    assert [line.partition("] ")[2] for line in capsys.readouterr().err.splitlines()] == [
+        "mill[stove]: round 90/100, resumed",
+        "mill[stove]: round 91/100, 92 s left",
     ]
 
 

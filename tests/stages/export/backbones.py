@@ -32,7 +32,7 @@ from stages.nets.config import FAMILIES, NetworkConfig
 from stages.nets.registry import build
 from stages.qat.config import QatConfig
 from stages.qat.fake_quant import FakeQuantNetwork
-from stages.qat.training import train
+from stages.qat.training import Tuning, train
 from stages.training.examples import Examples, Split
 from tests.stages.qat.small_task import Quiet
 
@@ -64,7 +64,7 @@ def agreement(config: NetworkConfig, inputs: int, *, seed: int = 0, training_sam
     recipe = QatConfig(epochs=2, batch=16, learning_rate=1e-4, label_smoothing=0.1, calibration_samples=64, seed=seed)
     split = Split(x[:training_samples], y)
     with tempfile.TemporaryDirectory() as folder:
-        train(fake, Examples(split, split, split), recipe, Quiet(), Checkpoint(Path(folder)))
+        train(Tuning(fake, Examples(split, split, split), recipe), Quiet(), Checkpoint(Path(folder)))
     _balance(fake, x[:training_samples])
     model = planned_model(int8_graph(fake.quantised_graph()), "test")
     fake.eval()

@@ -19,7 +19,7 @@ from stages.nets.registry import read_architecture
 from stages.qat.config import QatConfig
 from stages.qat.fake_quant import FakeQuantNetwork
 from stages.qat.quantised_network import fake_quant_network
-from stages.qat.training import train
+from stages.qat.training import Tuning, train
 from stages.training.examples import load_examples
 from tests.stages.qat.small_task import INPUT_SHAPE, Quiet, lively_network, small_task
 
@@ -31,7 +31,7 @@ def test_int8_agrees_with_the_fake_quant_network(tmp_path: Path, seed: int) -> N
     examples = load_examples(task.features, architecture.classes)
     fake = fake_quant_network(architecture, task.network)
     config = QatConfig(epochs=4, batch=20, learning_rate=2e-2, label_smoothing=0.1, calibration_samples=100, seed=seed)
-    train(fake, examples, config, Quiet(), Checkpoint(tmp_path / "checkpoint"))
+    train(Tuning(fake, examples, config), Quiet(), Checkpoint(tmp_path / "checkpoint"))
     graph = int8_graph(fake.quantised_graph())
     with torch.no_grad():
         logits = fake.eval()(examples.test.x[torch.arange(len(examples.test))]).numpy()

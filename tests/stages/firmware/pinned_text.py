@@ -51,7 +51,8 @@ def assembly_rows() -> Iterator[Row]:
     sizes = [(1, 1, 0, 4), (3, 5, 40, 12), (2, 163, 700, 16), (3, 3, 2048, 16), (1, 81, 0, 324), (3, 40, 400, 8)]
     sizes.append((1, 80, 0, 4084))
     texts += [dot_function(DotShape(n, *size, n * size[3], 9, 9 * n)) for n in (1, 2) for size in sizes]
-    ends = [Requantisation(*limits, *kind) for limits in _LIMITS for kind in ((False,), (True,), (True, True))]
+    kinds = ((False,), (True,), (True, True), (False, False, 12))
+    ends = [Requantisation(*limits, *kind) for limits in _LIMITS for kind in kinds]
     texts += [dot_function(DotShape(2, 1, 3, 0, 12, 24, 5, 10, 4, end)) for end in ends]
     texts += [dot_function(DotShape(2, 2, 3, 60, 120, 12, 35, 5, stored)) for stored in (1, 3)]
     texts += [vector_function(VectorShape(*shape)) for shape in ((2,), (64, 3), (320,), (162, 4, ends[2]))]
@@ -62,11 +63,11 @@ def assembly_rows() -> Iterator[Row]:
     windows += [(4, 1, 2, 2, 1), (3, 1, 1, 1, 3, 2), (3, 3, 2, 2, 1), (3, 2, 1, 2, 1, 4, -20, 10, True)]
     texts += [small_depthwise_function(SmallDepthwiseShape(*window)) for window in windows]
     # Window, strides, outputs at a time; bytes from column to column and line to line; outputs to the next row, column.
-    rows = [(3, 3, 1, 1, 2, 5, 64, 0, 80, 16), (3, 3, 2, 2, 2, 9, 40, 0, 90, 10), (1, 1, 1, 1, 1, 1, 4, 0, 1, 1)]
+    rows = [(3, 3, 1, 1, 2, 5, 64, 0, 80, 16), (3, 3, 2, 2, 2, 7, 40, 0, 90, 10), (1, 1, 1, 1, 1, 1, 4, 0, 1, 1)]
     rows += [
         (9, 1, 1, 1, 2, 3, 40, 120, 30, 10),
-        (2, 4, 3, 1, 1, 14, 12, 0, 42, 3),
-        (3, 3, 1, 1, 2, 24, 400, 0, 5000, 100),
+        (2, 4, 3, 1, 1, 7, 12, 0, 42, 3),
+        (3, 3, 1, 1, 2, 6, 400, 0, 5000, 100),
     ]
     texts += [depthwise_function(DepthwiseShape(*one)) for one in rows]
     texts += [depthwise_function(DepthwiseShape(*rows[0], 2, end)) for end in (ends[0], ends[5])]

@@ -31,7 +31,7 @@ RUNS = 3
 MARK = 12  # instructions of the mark between two ops, which the two ways of counting cut differently
 LAYER_COLUMNS = (
     "index,op,name,kernel,macs,instructions,cycles_modelled,cycles_zero_wait,cycles,arena_live_bytes,"
-    "latency_ms_modelled,latency_ms,weight_bytes"  # a contract
+    "latency_ms_modelled,latency_ms,weight_bytes,area,latency_ms_modelled_low,latency_ms_modelled_high"  # a contract
 )
 
 

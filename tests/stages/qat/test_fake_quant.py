@@ -278,6 +278,47 @@ def test_a_percentile_leaves_out_the_ends_on_both_sides():
     assert calibrated_grid(values, "none", 100.0)[0] * 255 == pytest.approx(2000, rel=0.01)
 
 
+@pytest.mark.parametrize("activation", ["none", "relu", "relu6"])
+def test_the_slope_of_a_learned_scale_is_that_of_each_value_by_itself(activation: str) -> None:
+    b = FloatBuilder(0, 6, 6, 2)
+    fake = FakeQuantNetwork(b.graph(b.conv(0, 4, options=ConvOptions(activation=activation))), learns_ranges=True)
+    x = 4 * torch.randn(30, 2, 6, 6, generator=torch.Generator().manual_seed(0))
+    fake.calibrate(x)
+    fake.scales[list(fake.grid_of)] *= 1.3 if activation == "relu6" else 0.7  # beyond 6, or ends before the values do
+    weights = torch.randn(30, 4, 6, 6, generator=torch.Generator().manual_seed(1))
+    fake.train()
+    (fake(x) * weights).sum().backward()
+    result = fake.graph.ops[0].outputs[0]
+    grid = fake._grid(result)
+    scale, lowest, highest = grid.scale[0], -128 - grid.zero_point[0], 127 - grid.zero_point[0]
+    rounds = fake.eval()
+    exact = _before_rounding(rounds, x) / scale
+    most = {"none": highest, "relu": highest, "relu6": round(6 / scale)}[activation]
+    expected, clipped = 0.0, 0
+    for value, weight in zip(exact.flatten().tolist(), weights.flatten().tolist(), strict=True):
+        if activation != "none" and value <= 0:
+            continue
+        if lowest < value < most:
+            expected += weight * scale * (round(value) - value)
+        elif most == highest or value <= lowest:  # at the end of the grid the value grows with the scale
+            expected, clipped = expected + weight * scale * (highest if value > 0 else lowest), clipped + 1
+    assert clipped > 5 or activation == "relu6"
+    assert fake.stretch is not None and fake.stretch.grad is not None
+    assert float(fake.stretch.grad[result]) == pytest.approx(expected, rel=1e-3)
+
+
+def _before_rounding(fake: FakeQuantNetwork, x: torch.Tensor) -> torch.Tensor:
+    """What the only layer computes from its rounded input with its rounded weights."""
+    op = fake.graph.ops[0]
+    source = fake._grid(fake.graph.inputs[0])
+    steps = (x / source.scale[0]).round().clamp(-128 - source.zero_point[0], 127 - source.zero_point[0])
+    scale = fake._weight_scale(op, fake.weights["0"].detach(), fake.biases["0"].detach())
+    real = (fake.weights["0"].detach() / scale).round() * scale
+    unit = scale.flatten() * source.scale[0]
+    bias = (fake.biases["0"].detach() / unit).round() * unit
+    return F.conv2d(F.pad(steps * source.scale[0], (1, 1, 1, 1)), real, bias)
+
+
 def test_corrected_biases_keep_the_mean_of_every_channel_where_it_was() -> None:
     network, fake, x = dscnn()
     fake.calibrate(x)

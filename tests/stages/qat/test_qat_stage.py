@@ -134,9 +134,31 @@ def test_an_unusable_checkpoint_is_dropped(
     assert contents(quantised(task, tmp_path)) == contents(undisturbed)
 
 
-@pytest.mark.parametrize(("epochs", "calibrated_in"), [(1, [0]), (2, [0]), (4, [0, 1, 2])])
-def test_the_last_of_several_epochs_keeps_its_grids(epochs: int, calibrated_in: list[int]) -> None:
+@pytest.mark.parametrize("ranges", ["least_error", "percentile", "learned"])
+def test_ranges_differ_by_their_rule_and_a_killed_run_ends_with_the_same_bytes(
+    task: SmallTask, undisturbed: Quantised, tmp_path: Path, ranges: str
+) -> None:
+    config = CONFIG.model_copy(update={"ranges": ranges, "percentile": 99.0, "bias_correction": True})
+    whole = quantised(task, tmp_path / "whole", config=config)
+    with pytest.raises(Killed):
+        quantised(task, tmp_path / "killed", config=config, progress=KilledAfter(2))
+    assert contents(quantised(task, tmp_path / "killed", config=config)) == contents(whole)
+    usual, other = (
+        [t.quantisation.scale for t in graph_from_record(record["graph"]).tensors if t.data is None and t.quantisation]
+        for record in (torch.load(result.qat_network, weights_only=True) for result in (undisturbed, whole))
+    )
+    assert (usual == other) == (ranges == "least_error"), "bias correction moves no range"
+    assert read_json(whole.qat_metrics)["fake_quant"]["test"] > 0.9
+
+
+@pytest.mark.parametrize(
+    ("learns", "epochs", "calibrated_in"),
+    [(False, 1, [0]), (False, 2, [0]), (False, 4, [0, 1, 2]), (True, 4, [0, 1]), (True, 1, [0])],
+)
+def test_the_last_of_several_epochs_keeps_its_grids(learns: bool, epochs: int, calibrated_in: list[int]) -> None:
     class Counting(torch.nn.Linear):
+        learns_ranges = learns
+
         def calibrate(self, x: torch.Tensor) -> None:
             seen.append(number)
 

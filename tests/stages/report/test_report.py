@@ -13,6 +13,7 @@ import pytest
 
 from pipeline.errors import StageError
 from stages.nets.config import BudgetConfig
+from stages.report.bringup_record import bringup_words
 from stages.report.completion import completed
 from stages.report.figures import (
     BoardFigures,
@@ -32,14 +33,15 @@ SUMMARY_COLUMNS = (
     "experiment,board,source,data_source,n,accuracy_int8,size_bytes,peak_bytes,arena_bytes,macs,flash_bytes,ram_bytes,"
     "clock_hz,instructions,cycles_modelled,cycles_zero_wait,latency_ms_modelled,latency_ms,latency_ms_2sigma,"
     "energy_mj_modelled,energy_mj,energy_mj_2sigma,fits,accuracy_float,accuracy_n,budget_peak_bytes,budget_size_bytes,"
-    "budget_macs,stack_high_water_bytes,stack_bytes,energy_mj_modelled_uncertainty,model_sha256"
+    "budget_macs,stack_high_water_bytes,stack_bytes,energy_mj_modelled_uncertainty,model_sha256,"
+    "latency_ms_modelled_low,latency_ms_modelled_high,model_error,model_error_areas"
 )
 PLAN = {"size_bytes": 60000, "peak_bytes": 50000, "macs": 8_000_000}
 
 PINNED = {
-    "table.txt": "6e4977f206ad",
-    "summary.csv": "ab08e876a835",
-    "latency.csv": "19b17946e862",
+    "table.txt": "a668714fc1eb",
+    "summary.csv": "9d567a6e40d0",
+    "latency.csv": "48f24ff285bf",
     "energy.csv": "f2db97857708",
 }
 
@@ -97,6 +99,19 @@ def test_a_modelled_energy_has_the_uncertainty_of_the_model_and_no_instrument(re
     assert "time and energy are modelled (energy ±25 %); no board" in text and f"{TWIN}: energy" not in text
 
 
+def test_modelled_time_says_what_a_board_is_likely_to_take_area_by_area(report: Report) -> None:
+    row, measured = (rows_of(report.summary)[board] for board in (TWIN, BOARD))
+    assert (row["latency_ms_modelled_low"], row["latency_ms_modelled_high"]) == ("16", "25")  # 20 / 1.25, 20 / 0.8
+    assert measured["latency_ms_modelled_low"] == "" and measured["model_error"] == ""
+    assert row["model_error"] == "model / board 0.80 to 1.25 (two networks)"
+    areas = "dense (75 % of the time) 0.90 to 1.25; other (25 % of the time) unknown: never compared"
+    assert row["model_error_areas"] == areas
+    table, page = " ".join(report.table.read_text().split()), report.page.read_text()
+    assert f"{TWIN}: 16.000 to 25.000 ms likely on a board, model / board 0.80 to 1.25 (two networks)" in table
+    assert areas in table and areas in page and "16.000 to 25.000 ms likely on a board" in page
+    assert "±25 %" not in page.replace("modelled (±25 %)", ""), "that of energy alone"
+
+
 def test_the_row_tells_what_it_stands_on(report: Report) -> None:
     row = rows_of(report.summary)[TWIN]
     assert (row["accuracy_float"], row["accuracy_n"]) == ("0.95", "640")
@@ -104,20 +119,40 @@ def test_the_row_tells_what_it_stands_on(report: Report) -> None:
     assert row["model_sha256"] == hashlib.sha256(b'"network"').hexdigest()
 
 
-def test_the_folder_of_a_run_says_which_run_it_is(report: Report) -> None:
+def test_the_folder_of_a_run_says_which_run_it_is(report: Report, tmp_path: Path) -> None:
     run = {"id": "20261117-201530-ab12", "start": "2026-11-17T20:15:30.000+00:00", "seed": {"prune": 3, "data": 1}}
     run |= {"git": {"commit": "c" * 40, "dirty": True}, "config_digest": "d" * 64, "steps": [{"files": {"secret": ""}}]}
     run |= {"versions": {"torch": "2.13.0", "gcc": "12.2", "espeak-ng": None}, "command": "pipeline run </script>"}
-    made = completed({"summary": report.summary, "page": report.page}, run)
+    (tmp_path / "bringup").mkdir()
+    checks = [{"name": name, "ok": name != "clock"} for name in ("probe", "clock")]
+    put(
+        tmp_path / "bringup" / f"bringup_{BOARD}.json",
+        {"source": "hardware", "when": "2026-11-02T09:00:00+00:00", "checks": checks},
+    )
+    made = completed({"summary": report.summary, "page": report.page}, run, tmp_path)
     rows = list(csv.DictReader(io.StringIO(made["summary"].decode())))
     before = list(csv.DictReader(report.summary.read_text().splitlines()))
     for row, old in zip(rows, before, strict=True):
         assert {key: row[key] for key in old} == old, "what the step wrote stays"
-        assert list(row)[len(old) :] == ["run_id", "date", "seed", "commit", "dirty", "config_digest", "tool_versions"]
+        assert list(row)[len(old) :] == [
+            *("run_id", "date", "seed", "commit", "dirty", "config_digest", "tool_versions", "bringup")
+        ]
         assert (row["run_id"], row["seed"], row["commit"]) == (run["id"], "3", "c" * 40)
         assert (row["dirty"], row["tool_versions"]) == ("true", "gcc=12.2; torch=2.13.0")
     page = made["page"].decode()
+    said = {row["board"]: row["bringup"] for row in rows}
+    assert said[BOARD] == "2026-11-02T09:00:00+00:00, the board: failed: clock"
+    assert said[TWIN] == f"no bring-up record for this board; make one with: pipeline bringup {TWIN}"
+    assert all(words in page for words in said.values())
     assert run["id"] in page and "pipeline run </script>" not in page and "secret" not in page
+
+
+@pytest.mark.parametrize("text", ["", "[1]", '{"checks": 3}', '{"checks": [], "source": "hardware"}', "\x00"])
+def test_a_damaged_bringup_record_is_told_as_such(tmp_path: Path, text: str) -> None:
+    (tmp_path / "bringup").mkdir()
+    (tmp_path / "bringup" / f"bringup_{BOARD}.json").write_text(text)
+    words = bringup_words(tmp_path, BOARD)
+    assert words.startswith(f"bringup_{BOARD}.json cannot be read (") and f"pipeline bringup {BOARD}" in words
 
 
 def test_two_sigma_is_that_of_the_definition() -> None:
@@ -222,6 +257,11 @@ LONE_BOARD = BoardFigures(
     *("stove", "virtual", 100_000_000, "aot", 1, 1, 2, 3, True, None, None, None, None, Spread(1.5, None)),
     *(0.5, None, (), None, None, NO_ENERGY),
 )
+
+
+def test_nothing_dangles_where_nothing_is_known_of_the_model() -> None:
+    text = " ".join(table_text(NETWORK, [LONE_BOARD]).split())
+    assert "no board was measured. Outputs are bit-identical to TensorFlow Lite Micro's. cycles are not" in text
 
 
 def test_table_leaves_out_what_is_not_known() -> None:

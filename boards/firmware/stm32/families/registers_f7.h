@@ -20,6 +20,10 @@
 #define FLASH_ACR_PRFTEN (1u << 8)
 #define FLASH_ACR_ARTEN (1u << 9)
 
+/* 3.7.6 FLASH_OPTCR: nDBANK is the F76x's alone (RM0410); cleared, flash has two banks and lines of 128 bits */
+#define FLASH_OPTCR REGISTER(0x40023C14u)
+#define FLASH_OPTCR_NDBANK (1u << 29)
+
 /* 4.4.1 PWR_CR1, 4.4.2 PWR_CSR1 */
 #define PWR_CR1 REGISTER(0x40007000u)
 #define PWR_CR1_VOS_SCALE_1 (3u << 14)

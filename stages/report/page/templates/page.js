@@ -113,9 +113,9 @@
     box.className = "box";
     element("h3", "Run it again", box);
     element("pre", record.command, box);
-    const { id, name, start, source, overrides, git, seed, config_digest } = record;
+    const { id, name, start, source, overrides, git, seed, config_digest, bringup } = record;
     const commit = git ? `${git.commit}${git.dirty ? ", with changes that are not committed" : ""}` : "not in a repository";
-    facts({ run: id, experiment: name, start, source: source ?? "virtual and hardware", changed: overrides, seed, commit, config_digest }, box);
+    facts({ run: id, experiment: name, start, source: source ?? "virtual and hardware", changed: overrides, seed, commit, config_digest, bringup }, box);
     for (const key of ["config", "versions", "machine", "steps"]) {
       if (!record[key]) continue;
       const more = element("details", undefined, box);

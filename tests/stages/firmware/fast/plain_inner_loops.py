@@ -66,17 +66,31 @@ static void dot_loop(const struct small_dot_walk *walk, const int *shape)
     }
 }
 
-/* int8 of output `channel` of a block of dot() or vector(). */
-static int8_t requantised(const int32_t *block, int channel, int64_t doubled, const int *limits)
+/* The same with the shift of all channels, whose two roundings are in the addend. */
+static int8_t shifted(int64_t sum, int32_t multiplier, int64_t addend, int right, const int *limits)
 {
-    return scaled(doubled, block[4 + channel], block[8 + channel], ((const uint8_t *)&block[12])[channel], limits);
+    const int64_t value = (((sum * multiplier) >> 32) + addend) >> right;
+    return (int8_t)(value < limits[0] ? limits[0] : value > limits[1] ? limits[1] : value);
+}
+
+/* int8 of output `channel` of a block of dot() or vector(); ends: common shift or 0, is masked, limits. */
+static int8_t requantised(const int32_t *block, int channel, int64_t doubled, const int *ends)
+{
+    const int32_t multiplier = block[4 + channel], addend = block[8 + channel];
+    return ends[0] ? shifted(doubled, multiplier, addend, ends[0], &ends[2])
+                   : scaled(doubled, multiplier, addend, ((const uint8_t *)&block[12])[channel], &ends[2]);
+}
+
+static int header_of(const int *ends)
+{
+    return ends[0] ? 12 : ends[1] ? 17 : 13;
 }
 
 /* shape: pixels, stored channels, lines, pairs, bytes from line to line, to the far pixel and to the next pixels,
-   outputs likewise, is masked, limits */
+   outputs likewise, ends */
 static void dot(const int16_t *x, const int32_t *block, int8_t *y, const void *end, const int *shape)
 {
-    const int32_t *weights = &block[shape[9] ? 17 : 13];
+    const int32_t *weights = &block[header_of(&shape[9])];
     const char *pixel = (const char *)x;
     for (; pixel != (const char *)end; pixel += shape[6], y += shape[8]) {
         for (int far = 0; far < shape[0]; far++) {
@@ -88,16 +102,16 @@ static void dot(const int16_t *x, const int32_t *block, int8_t *y, const void *e
                         sum += int16_at(&weights[4 * pair + channel], 2 * tap) * int16_at(pixel, at + 2 * tap);
                     }
                 }
-                y[far * shape[7] + channel] = requantised(block, channel, sum, &shape[10]);
+                y[far * shape[7] + channel] = requantised(block, channel, sum, &shape[9]);
             }
         }
     }
 }
 
-/* shape: stored channels, pairs, is masked, limits */
+/* shape: stored channels, pairs, ends */
 static void vector(const int16_t *x, const int32_t *block, int8_t *y, const void *end, const int *shape)
 {
-    const int header = shape[2] ? 17 : 13;
+    const int header = header_of(&shape[2]);
     for (; block != (const int32_t *)end; block += header + 2 * shape[1], y += 4) {
         for (int channel = 0; channel < shape[0]; channel++) {
             const int64_t low_bias = block[channel / 2 * 2 + 1];
@@ -108,7 +122,7 @@ static void vector(const int16_t *x, const int32_t *block, int8_t *y, const void
                 const int64_t low = (int8_t)(both & 255);
                 sum += (channel % 2 ? (both - low) >> 8 : low) * int16_at(x, 2 * tap);
             }
-            y[channel] = requantised(block, channel, 2 * sum, &shape[3]);
+            y[channel] = requantised(block, channel, 2 * sum, &shape[2]);
         }
     }
 }
@@ -145,12 +159,13 @@ static void small_depthwise_rows(const int32_t *const *lines, int8_t *y, const s
 }
 
 /* shape: window height and width, strides, rows and columns of outputs, bytes from column to column and line to line,
-   outputs from row to row, from column to column and from channel to channel, is masked, limits */
+   outputs from row to row, from column to column and from channel to channel, ends */
 static void depthwise(const int32_t *const *lines, int8_t *y, const int32_t *record, const int32_t *end,
                       const int *shape)
 {
     const int height = shape[0], width = shape[1], pairs = height > 1 ? height - 1 : 1, ends = width * pairs;
-    for (int channel = 0; record != end; channel++, record += ends + (shape[11] ? 5 : 4)) {
+    const int right = shape[11], words = ends + (right ? 3 : shape[12] ? 5 : 4);
+    for (int channel = 0; record != end; channel++, record += words) {
         for (int output = 0; output < shape[4] * shape[5]; output++) {
             const int row = output / shape[5], column = output % shape[5];
             int64_t sum = record[ends];
@@ -162,7 +177,8 @@ static void depthwise(const int32_t *const *lines, int8_t *y, const int32_t *rec
                 sum += weight * int16_at(lines[at / 2], byte + 2 * (at % 2));
             }
             y[channel * shape[10] + row * shape[8] + column * shape[9]] =
-                scaled(sum, record[ends + 1], record[ends + 2], record[ends + 3], &shape[12]);
+                right ? shifted(sum, record[ends + 1], record[ends + 2], right, &shape[13])
+                      : scaled(sum, record[ends + 1], record[ends + 2], record[ends + 3], &shape[13]);
         }
     }
 }
@@ -211,7 +227,7 @@ static void sums(const struct fast_add *params, const int8_t *first, const int8_
 """
 
 _DOT_LOOP = re.compile(r"dot_loop_([12])x4(?:_(\d+)_(\d+))?(_unshifted)?")
-_ENDS = r"(?:_(\d+)_(\d+))?(?:_above)?(_masked)?"
+_ENDS = r"(?:_(\d+)_(\d+))?(?:_above)?(?:_by_(\d+))?(_masked)?"
 _DOT = re.compile(r"dot_([12])x(\d+)_(\d+)_(\d+)_(\d+)_(\d+)_(\d+)_(\d+)_(\d+)" + _ENDS)
 _DEPTHWISE = re.compile(r"depthwise_(\d+)x(\d+)_(\d+)x(\d+)_([12])x" + r"(\d+)_" * 5 + r"(\d+)" + _ENDS)
 _VECTOR = re.compile(r"vector_(\d+)_(\d+)" + _ENDS)
@@ -244,8 +260,8 @@ def _function(name: str) -> str:
         (_DEPTHWISE, rows, "fast_depthwise_function", "depthwise(lines, y, records, end, shape);"),
     ):
         if found := pattern.fullmatch(name):
-            *sizes, lowest, highest, masked = found.groups()
-            shape = [*map(int, sizes), int(bool(masked)), *_limits(lowest, highest)]
+            *sizes, lowest, highest, right, masked = found.groups()
+            shape = [*map(int, sizes), int(right or 0), int(bool(masked)), *_limits(lowest, highest)]
             return _wrapper(name, c_type, arguments, call, shape)
     if found := _ADD.fullmatch(name):
         right, lowest, highest = found.groups()

@@ -20,6 +20,7 @@ from stages.prune.task import Task
 from stages.prune.training import train, write_network
 from stages.qat.config import QatConfig
 from stages.qat.quantised_network import fake_quant_network, measured, save_quantised
+from stages.qat.training import Tuning
 from stages.qat.training import train as fine_tune
 from stages.training.config import TrainingConfig
 from stages.training.examples import load_examples
@@ -36,6 +37,7 @@ def on(device, data, folder, network, budget, training, die_after=None):
     return train(task, Silent(die_after), Checkpoint(folder))
 
 
+RANGES = {"plain": "learned", "recipe": "percentile"}
 CASES = {
     "plain": (NETWORK, BUDGET, TrainingConfig()),
     "recipe": (RESIDUAL, BudgetConfig(size_bytes="2KB"), RECIPE),
@@ -58,11 +60,11 @@ def main(data: Path, tmp_path: Path, case: str) -> None:
 
     examples, found = load_examples(data / "features", 3), {}
     for device in (torch.device("cpu"), there_device):
-        net = fake_quant_network(there.architecture, weights).to(device)
+        config = QatConfig(epochs=2, batch=16, learning_rate=0.01, threads=1, ranges=RANGES[case], bias_correction=True)
+        net = fake_quant_network(there.architecture, weights, config).to(device)
         before = measured(net, examples, quantises=False)
         recipe = TrainingConfig(average=0.5)
-        tuned = fine_tune(net, examples, QatConfig(epochs=2, batch=16, learning_rate=0.01, threads=1), Silent(),
-                          Checkpoint(tmp_path / f"qat_{device.type}"), training=recipe)  # fmt: skip
+        tuned = fine_tune(Tuning(net, examples, config, recipe), Silent(), Checkpoint(tmp_path / f"qat_{device.type}"))
         after = measured(tuned.net, examples, quantises=True)
         file = save_quantised(tmp_path / f"{device.type}.pt", tuned.net, before, after)
         found[device.type] = (tuned.losses, after.accuracies, torch.load(file, weights_only=True)["test_classes"])
