@@ -34,6 +34,7 @@ _SCALES = (4e-9, 1e9)
 _SMALLEST_SOFTMAX = 2.0**-25  # the runtime refuses an input scale below 2^-26
 # Of an input: from 2^31 * 128 * 3 / 2^15 on the runtime shifts an int by 31 bits and more, which means nothing in C.
 _LARGEST_HARD_SWISH = 2e7
+_LARGEST_RATIO = 2.0**29
 _LARGEST_OUTPUT = 8000.0  # that the firmware can print
 _FINER = (5, 7, 13)  # an output scale smaller by these powers of two: left shifts, none, and mixtures
 
@@ -191,6 +192,7 @@ class NetworkGrower:
         axis = self._between(1, 4)
         rest = [side for number, side in enumerate(self._shape(x)) if number != axis]
         fitting = [i for i in self.pool if [s for n, s in enumerate(self._shape(i)) if n != axis] == rest]
+        fitting = [i for i in fitting if self._scale(i) / self._scale(x) < _LARGEST_RATIO]  # beyond it: refused
         parts = [x, *(fitting[self._between(0, len(fitting))] for _ in range(self._between(1, 3)))]
         if sum(self.builder.tensors[part].elements for part in parts) > _MOST_ELEMENTS:
             return None

@@ -449,6 +449,9 @@ NETWORKS: dict[str, Callable[[Builder], list[int]]] = {
     "batch of padded pictures": _padded_pictures,
     "CONV_2D in groups": _grouped,
     "RELU_N1_TO_1": _narrow_range,
+    "CONV_2D over a whole line": lambda make: [
+        make.conv(make.input(1, 9, 5), 6, (1, 9), ConvOptions(padding="valid", activation="relu")),
+    ],
     "silent channel": _silent_channel,
     **WIDE_NETWORKS,
 }
