@@ -102,7 +102,7 @@ def profile(
     timeout_s: Annotated[float, typer.Option("--timeout", min=1, help="seconds until it must have ended")] = 600.0,
     as_json: AsJson = False,
 ) -> None:
-    """Run any program on the twin's machine until it exits: modelled cycles, fills, write-backs per function or mark."""
+    """Run any program on the twin's machine until it exits: modelled cycles, fills, write-backs by function or mark."""
     project = load_project(chosen.file)
     project.refuse_unknown_board("profile", board)
     print_answer(project.tool("profile")(image, board, data, timeout_s, memory or (), marks), as_json)
