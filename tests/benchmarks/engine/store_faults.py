@@ -2,8 +2,8 @@
 
     python -m tests.benchmarks.engine.store_faults [--operations 500] [--seed 24]
 
-Cut connections, 503, truncated and altered bodies, slow answers. An entry that is read must be exactly what was written;
-one that cannot be had counts as absent (its step would run again). Needs s3fs, 'moto[s3]', flask, flask-cors.
+Cut connections, 503, truncated and altered bodies, slow answers. An entry that is read must be exactly what was
+written; one that cannot be had counts as absent (its step would run again). Needs s3fs, moto[s3], flask, flask-cors.
 """
 
 from __future__ import annotations
