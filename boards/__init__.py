@@ -28,10 +28,12 @@ __all__ = [
     "CalibratedPower",
     "Calibration",
     "Chip",
+    "ClockSetting",
     "Console",
     "Flashing",
     "Memory",
     "OpenOcdSetup",
+    "PowerPoint",
     "Predicted",
     "Probe",
     "board_names",
@@ -42,10 +44,13 @@ __all__ = [
 BOARDS_FOLDER = Path(__file__).parent
 
 CALIBRATION = "calibration.yaml"  # beside board.yaml: written by `pipeline calibrate`
+IDLE_DYNAMIC_SHARE = 1 / 3  # assumed: what a sleeping core, its clocks on, takes of what a running one does
 SPLIT_FLASH = "m-[option: nDBANK=0]"  # in the boot message of a chip whose flash is set up as two banks
 ENERGY_BAUD = 9600  # MLPerf Tiny, energy mode: the device's runner knows no other rate
 
 Pin = Annotated[str, Field(pattern=r"^P[A-K]([0-9]|1[0-5])$")]
+PowerPoint = Literal["board", "mcu", "core"]
+Cycles = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 UsbId = Annotated[str, Field(pattern=r"^[0-9a-f]{4}:[0-9a-f]{4}$")]
 
 
@@ -119,12 +124,26 @@ class Cache(_Described):
     write_back_cycles: float  # of a dirty line that made room: through a buffer, behind the core's back
 
 
+class LineCosts(_Described):
+    """Those of Cache above, as fitted."""
+
+    flash_fill_cycles: Cycles
+    ram_load_fill_cycles: Cycles
+    ram_store_fill_cycles: Cycles
+    write_back_cycles: Cycles
+
+
 class Predicted(_Described):
     """Modelled over measured, of so many things that were not in a fit; what the fit itself leaves open is within."""
 
     n: int
     low: float
     high: float
+
+    @property
+    def most(self) -> float:
+        """The largest share by which it may be off."""
+        return max(abs(self.low - 1), abs(self.high - 1))
 
 
 class CalibratedPower(_Described):
@@ -135,7 +154,9 @@ class CalibratedPower(_Described):
     line_w: float
     uncertainty: Mapping[str, float]  # 2 sigma
     instrument: str
-    networks: Predicted  # energies
+    point: PowerPoint  # where it was measured
+    kinds_w: Mapping[str, float]  # mean power of loops of one kind, as measured
+    networks: Predicted  # energies of whole networks that were not in the fit
 
 
 class Calibration(_Described):
@@ -144,14 +165,23 @@ class Calibration(_Described):
     device: str  # 'hardware', or 'virtual' for a twin that stood in
     when: str
     option: str = ""  # as the device told it when it started: nDBANK=0
-    core: Mapping[str, float]  # fields of hil.virtual.instruction.CoreParameters
-    cache: Mapping[str, float]  # those of Cache above
+    core: Mapping[str, Cycles]  # fields of hil.virtual.instruction.CoreParameters
+    cache: LineCosts
     uncertainty: Mapping[str, float]
     residual: float  # share: typical error of the fit
     networks: Mapping[str, float]  # network that was not in the fit -> share by which it was predicted wrong
     kernels: Mapping[str, Predicted]  # of these networks, kernel by kernel
     areas: Mapping[str, Predicted]  # and area by area (hil.virtual.model_error), `network` for whole ones
     power: CalibratedPower | None = None  # where an instrument was tied
+
+
+class ClockSetting(_Described):
+    """A core clock that the firmware can start with, and what goes with it."""
+
+    hz: Hertz
+    voltage_scale: str  # as the manual names it
+    core_v: float  # about
+    flash_fill_cycles: float  # there are fewer wait states at a lower clock
 
 
 class ChipRegister(_Described):
@@ -189,7 +219,17 @@ class Board(_Described):
     cache: Cache
     chip: Chip
     power_active_w: Watts
+    power_fixed_w: Watts  # the part of it that no clock changes: probe, regulator, leakage
+    clocks: tuple[ClockSetting, ...]  # the fastest first
+    power_point: PowerPoint  # where it was measured: figures differ by several times between them
     calibration: Calibration | None = None  # calibration.yaml beside board.yaml
+
+    @model_validator(mode="after")
+    def _clocks_are_in_order(self) -> Board:
+        speeds = [setting.hz for setting in self.clocks]
+        if speeds[:1] != [self.clock_hz] or speeds != sorted(speeds, reverse=True):
+            raise ValueError(f"found clocks {speeds}, needed clock_hz {self.clock_hz} first and slower ones behind it")
+        return self
 
     @model_validator(mode="after")
     def _regions_are_described(self) -> Board:
@@ -202,12 +242,36 @@ class Board(_Described):
     def folder(self) -> Path:
         return BOARDS_FOLDER / self.name
 
+    @property
+    def power_idle_w(self) -> float:
+        """Asleep between inferences at this clock: the fixed part, and a share of what the clock drives."""
+        return self.power_fixed_w + IDLE_DYNAMIC_SHARE * (self.power_active_w - self.power_fixed_w)
+
+    def at_clock(self, hz: int | None) -> Board:
+        """The same board with another core clock: supply scaling, flash and power follow.
+
+        An LDO lowers the core's voltage: the supply delivers the core's current, which is proportional to clock and
+        voltage. Refuses a clock that is not described.
+        """
+        if hz is None or hz == self.clock_hz:
+            return self
+        full = self.clocks[0]
+        found = next((setting for setting in self.clocks if setting.hz == hz), None)
+        if found is None:
+            known = ", ".join(f"{setting.hz / 1e6:g}MHz" for setting in self.clocks)
+            raise ConfigError(f"{self.name}: found a clock of {hz / 1e6:g} MHz, needed one of {known}")
+        share = found.hz * found.core_v / (full.hz * full.core_v)
+        cache = self.cache.model_copy(update={"flash_fill_cycles": found.flash_fill_cycles})
+        active_w = self.power_fixed_w + share * (self.power_active_w - self.power_fixed_w)
+        return self.model_copy(update={"clock_hz": hz, "power_active_w": active_w, "cache": cache})
+
     def told(self, boot_lines: Iterable[str]) -> Board:
         """This board as the device itself says: flash in two banks has shorter lines; a calibration knows it."""
         slower = self.cache.flash_fill_cycles_dual_bank
         if SPLIT_FLASH not in boot_lines or slower is None or self.calibration is not None:
             return self
-        return self.model_copy(update={"cache": self.cache.model_copy(update={"flash_fill_cycles": slower})})
+        cycles = self.cache.flash_fill_cycles * slower / self.clocks[0].flash_fill_cycles
+        return self.model_copy(update={"cache": self.cache.model_copy(update={"flash_fill_cycles": cycles})})
 
     def baud(self, measures_energy: bool = False) -> int:
         """At which an image of this kind starts."""
@@ -234,11 +298,13 @@ def calibrated(board: Board, path: Path) -> Board:
         return board
     try:
         found = Calibration.model_validate(yaml.safe_load(path.read_text()))
-        cache = Cache.model_validate({**board.cache.model_dump(), **found.cache})
-    except (OSError, yaml.YAMLError, ValidationError) as error:
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        wrong = error.errors()[0] if isinstance(error, ValidationError) else None
+        reason = f"{'.'.join(map(str, wrong['loc']))}: {wrong['msg']}" if wrong else str(error).splitlines()[0]
         raise ConfigError(
-            f"{path}: no calibration ({error}); write it anew: pipeline calibrate {board.name}"
+            f"{path}: no calibration ({reason}); write it anew: pipeline calibrate {board.name}"
         ) from error
+    cache = board.cache.model_copy(update=found.cache.model_dump())
     return board.model_copy(update={"calibration": found, "cache": cache})
 
 

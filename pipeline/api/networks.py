@@ -6,17 +6,15 @@ types. Mistakes of the caller are ConfigError, whatever else is to be expected a
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pipeline.api.execution import CORES, finished_run, is_model_file, setting_texts, watched
-from pipeline.api.project import AnyPath, existing, open_project
+from pipeline.api.project import AnyPath, existing, model_file, open_project
 from pipeline.api.results import Compilation, Evaluation, Inspection, Measurement, Optimization, Resources
 from pipeline.config import PROJECT_FILE, model_experiment
 from pipeline.engine.assembly import RunOptions, load_experiments
-from pipeline.engine.cache import Entry
 from pipeline.engine.dag import load_steps, section_models
 from pipeline.errors import ConfigError
 from pipeline.stage import Answer
@@ -33,13 +31,14 @@ def inspect(model: AnyPath, *, svg: AnyPath | None = None, project: AnyPath = PR
 
     `svg` draws memory over time into a file.
     """
-    tool = open_project(project).tool("inspect")
-    return Inspection.of(tool(existing(model), None if svg is None else Path(svg)))
+    opened = open_project(project)
+    return Inspection.of(opened.tool("inspect")(model_file(opened, model), None if svg is None else Path(svg)))
 
 
 def optimize(model: AnyPath, out: AnyPath, *, project: AnyPath = PROJECT_FILE) -> Optimization:
     """Re-order a .tflite and plan its arena so that it needs the least memory; outputs stay bit-identical."""
-    answer = open_project(project).tool("optimize")(existing(model), Path(out))
+    opened = open_project(project)
+    answer = opened.tool("optimize")(model_file(opened, model), Path(out))
     return Optimization.of(answer, model=Path(out))
 
 
@@ -55,7 +54,8 @@ def compile(
 
     `weights`: fast (int16) or small (int8). `runtime`: overlap (outputs over inputs, row-wise fusion) or classic.
     """
-    answer = open_project(project).tool("compile")(existing(model), Path(out), weights, runtime)
+    opened = open_project(project)
+    answer = opened.tool("compile")(model_file(opened, model), Path(out), weights, runtime)
     return Compilation.of(answer, folder=Path(out))
 
 
@@ -82,7 +82,7 @@ def evaluate(
     asked = model_experiment(
         opened, "evaluate", {"data": {"source": data}}, setting_texts(set), {"data": models["data"]}
     )
-    file, folder = existing(model), None if out is None else Path(out)
+    file, folder = model_file(opened, model), None if out is None else Path(out)
     with watched("evaluate", f"{data}, {split} split", progress) as told:
         answer = opened.tool("evaluate")(
             file, asked.sections["data"], split, told, folder, None if task is None else existing(task), mean, std
@@ -138,7 +138,7 @@ def measure(
     """Run a .tflite, or the network of an experiment, on a board or its twin; outputs must equal TFLM's.
 
     `inputs` (int8, .npy) and `labels` belong to a file, `quick` to an experiment; `accuracy` sends so many test inputs;
-    `out` keeps samples.csv, layers.csv, outputs.npz and device.json.
+    `out` keeps samples.csv, layers.csv, outputs.npz and device.json, the images, and the MLPerf Tiny runner's files.
     """
     name, folder = str(network), None if out is None else Path(out)
     if is_model_file(name) and accuracy and labels is None:
@@ -157,15 +157,9 @@ def measure(
     entries = {outcome.node.step: outcome.entry for outcome in outcomes}
     answer = runner.project.tool("measured")({step: entry.folder for step, entry in entries.items()})
     if folder is not None:
-        _copy_files(entries["measure"], folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        runner.project.tool("keep")({step: entry.folder for step, entry in entries.items()}, folder)
     measured = runner.record.folder / next(
         outcome.node.folder for outcome in outcomes if outcome.node.step == "measure"
     )
     return Measurement.of(answer, folder=folder or measured, run_folder=runner.record.folder)
-
-
-def _copy_files(entry: Entry, out: Path) -> None:
-    """The files of a step, writable and by name."""
-    out.mkdir(parents=True, exist_ok=True)
-    for name in entry.files:
-        shutil.copyfile(entry.folder / name, out / Path(name).name)
