@@ -53,8 +53,15 @@ struct fast_add_filled {
     struct add_operand operands[2];
 };
 
+/* The same for an operand that is repeated: rows, which both have as they are, one by one. */
+struct fast_add_rows {
+    struct fast_add row;
+    struct broadcast broadcast;
+};
+
 void add(const struct add *params, const int8_t *first, const int8_t *second, int8_t *output);
 void fast_add(const struct fast_add *params, const int8_t *first, const int8_t *second, int8_t *output);
+void fast_add_rows(const struct fast_add_rows *params, const int8_t *first, const int8_t *second, int8_t *output);
 void fast_add_filled(const struct fast_add_filled *filled, const int8_t *first, const int8_t *second,
                      int32_t tables[2][256], int8_t *output);
 

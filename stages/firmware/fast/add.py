@@ -19,6 +19,7 @@ from stages.firmware.kernels.elementwise import (
     EVERY_INT8,
     add_multipliers,
     add_operands,
+    broadcast_members,
     elementwise_call,
 )
 from stages.firmware.kernels.parameters import output_range
@@ -31,10 +32,12 @@ _TABLE_BYTES = 2 * 256 * 4
 
 
 def add_call(graph: Graph, op: Op, name: str, stored: Weights) -> KernelCall | None:
-    """None where the output's scaling is not a shift to the right, or an operand has to be repeated."""
+    """None where the output's scaling is not a shift to the right, or an operand is repeated within its rows."""
     assert isinstance(op.options, ActivationOptions)
     result = graph.tensors[op.outputs[0]]
-    if any(graph.tensors[index].elements != result.elements for index in op.inputs):
+    repeats = any(graph.tensors[index].elements != result.elements for index in op.inputs)
+    broadcast = broadcast_members(graph, op)
+    if repeats and (stored == "small" or any(steps[-1] != 1 for steps in broadcast["steps"])):
         return None
     _, to_output = add_multipliers(graph, op)
     right = -to_output.shift
@@ -50,7 +53,7 @@ def add_call(graph: Graph, op: Op, name: str, stored: Weights) -> KernelCall | N
         "right": right,
         "lowest": ends["lowest"],
         "highest": ends["highest"],
-        "elements": result.elements,
+        "elements": broadcast["sizes"][-1] if repeats else result.elements,
     }
     declaration = f"fast_add_function {loop};\n"
     if stored == "small":
@@ -63,9 +66,11 @@ def add_call(graph: Graph, op: Op, name: str, stored: Weights) -> KernelCall | N
         scratch = f"int32_t {name}[2][{len(EVERY_INT8)}];"
         call = replace(call, scratch=scratch, scratch_bytes=_TABLE_BYTES)
     else:
-        lifted = {"lifted": [f"{name}_first", f"{name}_second"]}
-        constants = declaration + _tables(graph, op, name) + c_struct("fast_add", name, {**lifted, **params})
-        call = elementwise_call(graph, op, name, kernel="fast_add", header="kernels/add.h", constants=constants)
+        kernel = "fast_add_rows" if repeats else "fast_add"
+        members: dict[str, object] = {"lifted": [f"{name}_first", f"{name}_second"], **params}
+        members = {"row": members, "broadcast": broadcast} if repeats else members
+        constants = declaration + _tables(graph, op, name) + c_struct(kernel, name, members)
+        call = elementwise_call(graph, op, name, kernel=kernel, header="kernels/add.h", constants=constants)
         call = replace(call, constant_bytes=call.constant_bytes + _TABLE_BYTES)
     return replace(call, assembly=((loop, add_function(right, limits)),))
 
