@@ -107,12 +107,9 @@ def _binary(
     return elementwise_call(graph, op, name, kernel=kernel, header=header, constants=constants)
 
 
-def elementwise_call(
-    graph: Graph, op: Op, name: str, *, kernel: str, header: str, constants: str, scratch: bool = False
-) -> KernelCall:
-    """kernel(&parameters, first, second, [scratch,] output), where an operand may be a constant."""
+def elementwise_call(graph: Graph, op: Op, name: str, *, kernel: str, header: str, constants: str) -> KernelCall:
+    """kernel(&parameters, first, second, output), where an operand may be a constant."""
     places, arrays, stored = operand_places(graph, op, name)
-    places += [f"scratch.{name}"] if scratch else []
     activations = tuple(graph.activations_of(op))
     return KernelCall(
         kernel=kernel,
