@@ -147,6 +147,15 @@ def _average_pool(seed: int) -> Graph:
     return builder.graph(builder.pool("AVERAGE_POOL_2D", x, options))
 
 
+def _max_pool(seed: int) -> Graph:
+    builder = Int8Builder(seed)
+    x = builder.input(7, 6 + seed % 3, 3 + seed)
+    options = PoolOptions(
+        (2 + seed % 2, 2), (1 + seed % 2, 2), ("valid", "same")[seed // 2 % 2], _ACTIVATIONS[seed % 3]
+    )
+    return builder.graph(builder.pool("MAX_POOL_2D", x, options))
+
+
 MAKERS = {
     "conv": _conv,
     "one_channel": _one_channel,
@@ -157,6 +166,7 @@ MAKERS = {
     "few_outputs": _few_outputs,
     "add": _add,
     "average_pool": _average_pool,
+    "max_pool": _max_pool,
     "network": residual_network,
 }
 FAST = {
