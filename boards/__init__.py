@@ -28,6 +28,7 @@ __all__ = [
     "CalibratedPower",
     "Calibration",
     "Chip",
+    "ClockSetting",
     "Console",
     "Flashing",
     "Memory",
@@ -42,6 +43,7 @@ __all__ = [
 BOARDS_FOLDER = Path(__file__).parent
 
 CALIBRATION = "calibration.yaml"  # beside board.yaml: written by `pipeline calibrate`
+IDLE_DYNAMIC_SHARE = 1 / 3  # assumed: what a sleeping core, its clocks on, takes of what a running one does
 SPLIT_FLASH = "m-[option: nDBANK=0]"  # in the boot message of a chip whose flash is set up as two banks
 ENERGY_BAUD = 9600  # MLPerf Tiny, energy mode: the device's runner knows no other rate
 
@@ -154,6 +156,15 @@ class Calibration(_Described):
     power: CalibratedPower | None = None  # where an instrument was tied
 
 
+class ClockSetting(_Described):
+    """A core clock that the firmware can start with, and what goes with it."""
+
+    hz: Hertz
+    voltage_scale: str  # as the manual names it
+    core_v: float  # about
+    flash_fill_cycles: float  # there are fewer wait states at a lower clock
+
+
 class ChipRegister(_Described):
     """What a register must hold, in the bits of `mask`, once start-up is done."""
 
@@ -189,7 +200,17 @@ class Board(_Described):
     cache: Cache
     chip: Chip
     power_active_w: Watts
+    power_fixed_w: Watts  # the part of it that no clock changes: probe, regulator, leakage
+    clocks: tuple[ClockSetting, ...]  # the fastest first
+    power_point: Literal["board", "mcu", "core"]  # where it was measured: figures differ by several times between them
     calibration: Calibration | None = None  # calibration.yaml beside board.yaml
+
+    @model_validator(mode="after")
+    def _clocks_are_in_order(self) -> Board:
+        speeds = [setting.hz for setting in self.clocks]
+        if speeds[:1] != [self.clock_hz] or speeds != sorted(speeds, reverse=True):
+            raise ValueError(f"found clocks {speeds}, needed clock_hz {self.clock_hz} first and slower ones behind it")
+        return self
 
     @model_validator(mode="after")
     def _regions_are_described(self) -> Board:
@@ -201,6 +222,29 @@ class Board(_Described):
     @property
     def folder(self) -> Path:
         return BOARDS_FOLDER / self.name
+
+    @property
+    def power_idle_w(self) -> float:
+        """Asleep between inferences at this clock: the fixed part, and a share of what the clock drives."""
+        return self.power_fixed_w + IDLE_DYNAMIC_SHARE * (self.power_active_w - self.power_fixed_w)
+
+    def at_clock(self, hz: int | None) -> Board:
+        """The same board with another core clock: supply scaling, flash and power follow.
+
+        An LDO lowers the core's voltage: the supply delivers the core's current, which is proportional to clock and
+        voltage. Refuses a clock that is not described.
+        """
+        if hz is None or hz == self.clock_hz:
+            return self
+        full = self.clocks[0]
+        found = next((setting for setting in self.clocks if setting.hz == hz), None)
+        if found is None:
+            known = ", ".join(f"{setting.hz / 1e6:g}MHz" for setting in self.clocks)
+            raise ConfigError(f"{self.name}: found a clock of {hz / 1e6:g} MHz, needed one of {known}")
+        share = found.hz * found.core_v / (full.hz * full.core_v)
+        cache = self.cache.model_copy(update={"flash_fill_cycles": found.flash_fill_cycles})
+        active_w = self.power_fixed_w + share * (self.power_active_w - self.power_fixed_w)
+        return self.model_copy(update={"clock_hz": hz, "power_active_w": active_w, "cache": cache})
 
     def told(self, boot_lines: Iterable[str]) -> Board:
         """This board as the device itself says: flash in two banks has shorter lines; a calibration knows it."""

@@ -1,4 +1,5 @@
 from pipeline.api.networks import compile as compile
+from pipeline.api.networks import evaluate as evaluate
 from pipeline.api.networks import import_keras as import_keras
 from pipeline.api.networks import inspect as inspect
 from pipeline.api.networks import measure as measure
@@ -7,6 +8,7 @@ from pipeline.api.networks import resources as resources
 from pipeline.api.pruning import Pruner as Pruner
 from pipeline.api.pruning import prune as prune
 from pipeline.api.results import Compilation as Compilation
+from pipeline.api.results import Evaluation as Evaluation
 from pipeline.api.results import Inspection as Inspection
 from pipeline.api.results import Measurement as Measurement
 from pipeline.api.results import Optimization as Optimization

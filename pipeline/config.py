@@ -10,11 +10,12 @@ was written, so that an error names the file and line. YAML is read here and now
 from __future__ import annotations
 
 import difflib
+import functools
 import importlib
 import site
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ Key = tuple[str, ...]
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the same safe loader in C where it is built
 _TOP_LEVEL = (
     *("steps", "model_steps", "tools", "bench", "known_boards", "show", "programs", "least_versions", "ci"),
-    *("defaults", "quick", "quick_at_most", "experiments"),
+    *("defaults", "quick", "quick_at_most", "experiments", "seeds", "sweeps"),
 )
 _EXPERIMENT_ONLY = ("description", "boards", "quick", "extends")
 _NOT_INHERITED = ("ci",)  # of the built-in file: its baseline lies in the repository
@@ -53,9 +54,15 @@ class Layer:
 
     values: Mapping[str, Any]
     origins: Mapping[Key, Origin]
+    _below: dict[Key, Layer] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def below(self, *path: str) -> Layer:
         """The mapping at `path`, empty where there is none."""
+        if path not in self._below:
+            self._below[path] = self._found(path)
+        return self._below[path]
+
+    def _found(self, path: Key) -> Layer:
         values: Any = self.values
         for part in path:
             values = values.get(part) or {}
@@ -80,6 +87,11 @@ class Experiment:
     sections: Mapping[str, Config]
     raw: Mapping[str, Mapping[str, Any]]  # what the worker validates again: units are still written out
     derived: tuple[str, ...] = ()  # what --quick lowered for want of an overlay, such as 'qat.epochs=2'
+
+    @functools.cached_property
+    def flat_sections(self) -> Mapping[str, Mapping[str, Any]]:
+        """Section -> dotted key -> plain value, defaults included."""
+        return {name: dict(_flat(section.model_dump(mode="json"))) for name, section in self.sections.items()}
 
     @property
     def run_name(self) -> str:
@@ -159,6 +171,15 @@ class Project:
         return self.document.below("programs").values
 
     @property
+    def seeds(self) -> tuple[str, ...]:
+        """What --seeds of a sweep sets: 'section.key'."""
+        return tuple(self.document.values.get("seeds") or ())
+
+    @property
+    def sweeps(self) -> Mapping[str, Any]:
+        return self.document.below("sweeps").values
+
+    @property
     def experiments(self) -> Mapping[str, Any]:
         return self.document.below("experiments").values
 
@@ -201,8 +222,8 @@ def load_project(file: Path) -> Project:
 
 
 def load_section(project: Project, name: str, model: type[Config]) -> Config:
-    """A section at the top level, checked like those of an experiment."""
-    return _checked(name, project.document.below(name), model)
+    """A section at the top level, or `sweeps.NAME` below one, checked like those of an experiment."""
+    return _checked(name, project.document.below(*name.split(".")), model)
 
 
 def load_experiment(
@@ -323,6 +344,7 @@ def _collect_origins(node: yaml.Node, file: str, path: Key, origins: dict[Key, O
         _collect_origins(value_node, file, key, origins)
 
 
+@functools.lru_cache(maxsize=1024)  # the points of a sweep share most of theirs
 def _setting_layer(setting: str) -> Layer:
     """'prune.rate=0.1' as a layer of one value."""
     dotted, equals, text = setting.partition("=")
@@ -330,7 +352,7 @@ def _setting_layer(setting: str) -> Layer:
     if not equals or not all(path):
         raise ConfigError(f"--set {setting}: found no key=value, needed such as --set prune.rate=0.1")
     try:
-        value = yaml.safe_load(text)
+        value = yaml.load(text, Loader=_LOADER)
     except yaml.YAMLError as error:
         raise ConfigError(
             f"--set {setting}: the value is not valid YAML ({getattr(error, 'problem', error)})"
@@ -339,6 +361,14 @@ def _setting_layer(setting: str) -> Layer:
         value = {part: value}
     origins = {path[: end + 1]: Origin(f"--set {setting}", path[: end + 1]) for end in range(len(path))}
     return Layer(value, origins)
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
 
 
 def _merge(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:

@@ -157,7 +157,9 @@ bool board_chip(uint32_t index, struct board_register *found)
 void board_pulse(void)
 {
     FPGAIO_LED0 = 0;
-    barrier();
+    for (uint32_t passed = 0; passed < BOARD_PULSE_US; passed++) {
+        barrier();
+    }
     FPGAIO_LED0 = FPGAIO_LED0_TIMESTAMP;
 }
 
@@ -173,7 +175,7 @@ bool board_was_hung(void)
 
 const char *board_name(void)
 {
-    return BOARD_NAME;
+    return "virtual " BOARD_NAME; /* in nobody's log shall it pass for the board */
 }
 
 _Noreturn void board_reset(void)

@@ -6,6 +6,7 @@
         address: TCPIP::192.168.1.20::5025::SOCKET   # VISA resource, serial port or the device's serial number
         channel: 1
         edge_channel: 2             # n6705: measures the timestamp pin
+        point: mcu                  # whose current it sees: the board's supply, the MCU's (IDD jumper), or its core's
         voltage: 3.3V
         max_current: 500mA
 
@@ -30,6 +31,7 @@ from pipeline.errors import ConfigError, HardwareAbsent
 if TYPE_CHECKING:
     from hil.instruments.instrument import Instrument
 
+Point = Literal["board", "mcu", "core"]
 Kind = Literal["n6705", "truevolt", "lpm01a", "joulescope", "ppk2", "otii"]
 
 _QUANTITY = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z%µ]*)\s*")
@@ -53,7 +55,7 @@ Amperes = Annotated[float, _in_units("A", "500mA")]
 Ohms = Annotated[float, _in_units("Ohm", "100mOhm")]
 Share = Annotated[float, _in_units("%", "0.1%", {"": 0.01})]
 
-_COMMON = ("instrument", "address", "voltage")
+_COMMON = ("instrument", "address", "point", "voltage")
 _USED: Mapping[Kind, tuple[str, ...]] = {
     "n6705": ("channel", "edge_channel", "pin_voltage", "max_current", "visa_library"),
     "truevolt": ("shunt", "shunt_tolerance", "voltage_tolerance", "max_current", "visa_library"),
@@ -73,7 +75,8 @@ class BoardWiring(_Described):
 
     instrument: Kind
     address: str
-    voltage: Volts  # of the board's supply
+    point: Point  # in every row beside the energy: figures of one chip differ by several times between them
+    voltage: Volts  # there
     channel: int = 1
     edge_channel: int | None = None
     pin_voltage: Volts = 3.3
@@ -207,7 +210,8 @@ def _sentence(path: Path, error: ValidationError) -> str:
     if first["type"] == "missing":
         return f"{where}: missing; add it"
     if first["type"] == "literal_error":
-        return f"{where}: found {first['input']!r}; {_nearest(str(first['input']), get_args(Kind))}"
+        words = get_args(Point) if keys[-1] == "point" else get_args(Kind)
+        return f"{where}: found {first['input']!r}; {_nearest(str(first['input']), words)}"
     reason = first["msg"].removeprefix("Value error, ")
     return f"{where}: {reason}" if reason.startswith("found ") else f"{where}: found {first['input']!r}, {reason}"
 

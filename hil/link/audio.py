@@ -102,6 +102,25 @@ class AudioLink:
                 self._link.sync()
         raise AssertionError("unreachable")
 
+    def wake_word_run(
+        self, samples: bytes, chunk_bytes: int, advance: Callable[[], None] = lambda: None
+    ) -> tuple[tuple[Detection, ...], int]:
+        """MLPerf Tiny's streaming run, `start` to `stop`: what was found, and how many ticks hearing took.
+
+        Asked once: what is measured cannot be repeated piece by piece.
+        """
+        self._link.command("stop")
+        self._link.command("start")
+        found: list[Detection] = []
+        for start in range(0, len(samples), chunk_bytes):
+            found += self._feed(samples[start : start + chunk_bytes], False).detections
+            advance()
+        lines = [line for line in self._link.command_checked("stop") if not line.startswith("m-lap-us-")]
+        words = int(single(lines[:1], r"m-heard-\[[0-9]+,([0-9]+)\]")[1])
+        if words != len(found):
+            raise GarbledReply(f"found {len(found)} detections, the device counted {words}: a line is missing")
+        return tuple(found), int(single(lines[1:], r"m-busy-\[([0-9]+)\]")[1])
+
     def _feed(self, chunk: bytes, trace: bool) -> StreamReply:
         self.load(chunk)
         return stream_reply(self._link.command_checked("stream trace" if trace else "stream feed", self._limit_s))

@@ -12,6 +12,8 @@ from __future__ import annotations
 import shutil
 import subprocess
 import tempfile
+from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,13 +23,15 @@ from hil.link.audio import AudioLink
 from hil.virtual.cortex_m7 import CycleModel, Edge
 from hil.virtual.instruction import CoreParameters, Decoder
 from hil.virtual.program import Program, read_program
-from hil.virtual.twin import Twin, qemu_version
+from hil.virtual.twin import MACHINE, Twin, qemu_path, qemu_version
 from pipeline.errors import ToolError
 
 MARKS = "prof_stamp"
 COMPILERS = ("gcc", "cc", "clang")
 _PLUGIN_FOLDER = Path(__file__).parent / "plugin"
 _BUILD_S = 120.0
+_PROGRAM_S = 600.0
+_LINE_BYTES = 32
 
 MemoryKind = Literal["uncached", "flash", "ram"]
 _KIND_NUMBER: dict[MemoryKind, int] = {"uncached": 0, "flash": 1, "ram": 2}
@@ -172,6 +176,61 @@ def _profiles(program: Program, regions: Sequence[OpCounts], model: MemoryModel)
         instructions = sum(edge.to[1] * edge.times for edge in region.edges)
         found.append(OpProfile(index, instructions, cycles, cycles + region.traffic.cycles(model), region.traffic))
     return tuple(found)
+
+
+@dataclass(frozen=True)
+class RegionProfile:
+    """What ran between two marks."""
+
+    instructions: int
+    cycles_zero_wait: int
+    code_lines: dict[str, int]  # different ones, by function
+
+
+def profile_program(
+    image: Path, core: CoreParameters, plugin: Path, timeout_s: float = _PROGRAM_S
+) -> tuple[RegionProfile, ...]:
+    """Run an image that marks its parts and ends by itself (semihosting exit); of its last pass, no caches."""
+    program = read_program(image)
+    marks = program.objects[MARKS]
+    with tempfile.TemporaryDirectory(prefix="profile-") as folder:
+        record = Path(folder) / "profile.txt"
+        options = [f"out={record}", f"marks={marks.address}:{marks.size_bytes // 4}"]
+        options += [f"icache=0:1:{_LINE_BYTES}", f"dcache=0:1:{_LINE_BYTES}"]
+        argument = ",".join([str(plugin).replace(",", ",,"), *options])
+        argv = [qemu_path(), "-machine", MACHINE, "-nodefaults", "-display", "none", "-monitor", "none"]
+        argv += ["-serial", "null", "-semihosting", "-plugin", argument, "-kernel", str(image)]
+        try:
+            done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout_s)
+        except subprocess.TimeoutExpired as error:
+            raise ToolError.timed_out(argv, timeout_s) from error
+        regions = _last_pass(record.read_text().splitlines() if record.exists() else [])
+    if len(regions) != marks.size_bytes // 4 - 1:
+        raise ToolError.failed(argv, done.returncode, done.stdout + done.stderr)
+    decoder = Decoder(program, core)
+    cycles = CycleModel(decoder)
+    functions = sorted(program.functions, key=lambda symbol: symbol.address)
+    starts = [symbol.address for symbol in functions]
+
+    def code_lines(region: OpCounts) -> dict[str, int]:
+        lines = {
+            (functions[max(0, bisect_right(starts, edge.to[0]) - 1)].name, line)
+            for edge in region.edges
+            for line in _lines(decoder, edge.to)
+        }
+        return dict(Counter(name for name, _ in sorted(lines)))
+
+    return tuple(
+        RegionProfile(
+            sum(edge.to[1] * edge.times for edge in region.edges), cycles.cycles(region.edges), code_lines(region)
+        )
+        for region in regions
+    )
+
+
+def _lines(decoder: Decoder, block: tuple[int, int]) -> range:
+    last = decoder.block(*block)[-1]
+    return range(block[0] // _LINE_BYTES, (last.address + last.size_bytes - 1) // _LINE_BYTES + 1)
 
 
 def model_options(model: MemoryModel) -> Iterator[str]:

@@ -29,6 +29,7 @@ class Program:
     segments: tuple[tuple[int, bytes], ...]  # start address, bytes
     objects: dict[str, Symbol]
     sections: dict[str, Symbol]  # those that take memory on the device
+    functions: tuple[Symbol, ...] = ()
 
     def code_at(self, address: int, size_bytes: int) -> bytes:
         """Up to `size_bytes` bytes of the image, none where it has none."""
@@ -55,6 +56,11 @@ def read_program(path: Path) -> Program:
                 for symbol in symbols
                 if symbol["st_info"]["type"] == "STT_OBJECT"
             }
+            functions = tuple(
+                Symbol(symbol.name, symbol["st_value"] & ~1, symbol["st_size"])
+                for symbol in symbols
+                if symbol["st_info"]["type"] == "STT_FUNC"
+            )
             sections = {
                 section.name: Symbol(section.name, section["sh_addr"], section["sh_size"])
                 for section in elf.iter_sections()
@@ -62,4 +68,4 @@ def read_program(path: Path) -> Program:
             }
     except (OSError, ELFError) as error:
         raise ToolError(f"{path}: not readable as an ELF image ({error}); run the firmware step again") from error
-    return Program(segments, objects, sections)
+    return Program(segments, objects, sections, functions)

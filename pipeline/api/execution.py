@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,22 @@ from pipeline.api.project import AnyPath, make_importable
 from pipeline.engine.assembly import RunOptions, experiment_runner, model_runner
 from pipeline.engine.dag import Node
 from pipeline.engine.runner import Outcome, Reporter, Runner
+from pipeline.stage import Progress
 
 CORES = os.cpu_count() or 1
+
+
+class _StepProgress:
+    """A tool that takes long, told like a step."""
+
+    def __init__(self, reporter: Reporter, node: Node) -> None:
+        self._reporter, self._node = reporter, node
+
+    def start(self, total: int, unit: str) -> None:
+        self._reporter.progressed(self._node, {"event": "start", "total": total, "unit": unit})
+
+    def advance(self, count: int = 1, note: str = "") -> None:
+        self._reporter.progressed(self._node, {"event": "advance", "count": count, "note": note})
 
 
 class _Silence:
@@ -60,6 +75,17 @@ def finished_run(
         else:
             runner = experiment_runner(file, network, quick, options, reporter)
         return runner, runner.run(jobs)
+
+
+@contextlib.contextmanager
+def watched(name: str, reason: str, wanted: bool) -> Iterator[Progress]:
+    """Progress of a tool that takes long."""
+    node, begin = Node(name), time.monotonic()
+    with _reporter(wanted) as reporter:
+        reporter.planned(1)
+        reporter.started(node, reason)
+        yield _StepProgress(reporter, node)
+        reporter.finished(node, "ran", time.monotonic() - begin)
 
 
 @contextlib.contextmanager

@@ -6,17 +6,16 @@ types. Mistakes of the caller are ConfigError, whatever else is to be expected a
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pipeline.api.execution import CORES, finished_run, is_model_file, setting_texts
+from pipeline.api.execution import CORES, finished_run, is_model_file, setting_texts, watched
 from pipeline.api.project import AnyPath, existing, open_project
-from pipeline.api.results import Compilation, Inspection, Measurement, Optimization, Resources
-from pipeline.config import PROJECT_FILE
+from pipeline.api.results import Compilation, Evaluation, Inspection, Measurement, Optimization, Resources
+from pipeline.config import PROJECT_FILE, model_experiment
 from pipeline.engine.assembly import RunOptions, load_experiments
-from pipeline.engine.cache import Entry
+from pipeline.engine.dag import load_steps, section_models
 from pipeline.errors import ConfigError
 from pipeline.stage import Answer
 
@@ -56,6 +55,37 @@ def compile(
     """
     answer = open_project(project).tool("compile")(existing(model), Path(out), weights, runtime)
     return Compilation.of(answer, folder=Path(out))
+
+
+def evaluate(
+    model: AnyPath,
+    data: str,
+    *,
+    split: str = "test",
+    out: AnyPath | None = None,
+    task: AnyPath | None = None,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+    set: Mapping[str, Any] | Sequence[str] = (),
+    progress: bool = True,
+    project: AnyPath = PROJECT_FILE,
+) -> Evaluation:
+    """Accuracy of an int8 .tflite on one split of a data set (`data.source`), with the runtime's own arithmetic.
+
+    `set` as in {"data.root": FOLDER}. `out` keeps evaluation.csv, classes.csv, confusion.csv and predictions.csv. A
+    file that does not say what it was trained with needs `task`, a dataset.json, or `mean` and `std` of its pictures.
+    """
+    opened = open_project(project)
+    models = section_models(load_steps(opened.steps))
+    asked = model_experiment(
+        opened, "evaluate", {"data": {"source": data}}, setting_texts(set), {"data": models["data"]}
+    )
+    file, folder = existing(model), None if out is None else Path(out)
+    with watched("evaluate", f"{data}, {split} split", progress) as told:
+        answer = opened.tool("evaluate")(
+            file, asked.sections["data"], split, told, folder, None if task is None else existing(task), mean, std
+        )
+    return Evaluation.of(answer)
 
 
 def import_keras(model: AnyPath, data: AnyPath, out: AnyPath, *, project: AnyPath = PROJECT_FILE) -> Answer:
@@ -106,7 +136,7 @@ def measure(
     """Run a .tflite, or the network of an experiment, on a board or its twin; outputs must equal TFLM's.
 
     `inputs` (int8, .npy) and `labels` belong to a file, `quick` to an experiment; `accuracy` sends so many test inputs;
-    `out` keeps samples.csv, layers.csv, outputs.npz and device.json.
+    `out` keeps samples.csv, layers.csv, outputs.npz and device.json, the images, and the MLPerf Tiny runner's files.
     """
     name, folder = str(network), None if out is None else Path(out)
     if is_model_file(name) and accuracy and labels is None:
@@ -125,15 +155,9 @@ def measure(
     entries = {outcome.node.step: outcome.entry for outcome in outcomes}
     answer = runner.project.tool("measured")({step: entry.folder for step, entry in entries.items()})
     if folder is not None:
-        _copy_files(entries["measure"], folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        runner.project.tool("keep")({step: entry.folder for step, entry in entries.items()}, folder)
     measured = runner.record.folder / next(
         outcome.node.folder for outcome in outcomes if outcome.node.step == "measure"
     )
     return Measurement.of(answer, folder=folder or measured, run_folder=runner.record.folder)
-
-
-def _copy_files(entry: Entry, out: Path) -> None:
-    """The files of a step, writable and by name."""
-    out.mkdir(parents=True, exist_ok=True)
-    for name in entry.files:
-        shutil.copyfile(entry.folder / name, out / Path(name).name)

@@ -90,6 +90,35 @@ class Compilation(Result):
 
 
 @dataclass(frozen=True)
+class Evaluation(Result):
+    """How often an int8 network is right; shares of 1."""
+
+    accuracy: float
+    standard_error: float
+    n: int
+    right: int
+    split: str
+    data_source: str
+    model_sha256: str
+    seconds: float
+
+    @property
+    def per_class(self) -> pd.DataFrame:
+        """n, accuracy and standard_error of each class."""
+        import pandas as pd
+
+        return pd.DataFrame(self.record["per_class"]).T
+
+    @property
+    def confusion(self) -> pd.DataFrame:
+        """A row for each true class, a column for each chosen one."""
+        import pandas as pd
+
+        classes = self.record["classes"]
+        return pd.DataFrame(self.record["confusion"], index=classes, columns=classes)
+
+
+@dataclass(frozen=True)
 class Resources(Result):
     """What a network needs before it is pruned, beside its budget; 1 KB = 1000 bytes."""
 

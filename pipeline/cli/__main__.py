@@ -12,7 +12,16 @@ import typer
 
 from pipeline.api.console import PlainReporter
 from pipeline.api.project import make_importable
-from pipeline.cli import bench_commands, init_command, model_commands, report_command, run_commands, training_commands
+from pipeline.cli import (
+    bench_commands,
+    init_command,
+    mlperf_commands,
+    model_commands,
+    report_command,
+    run_commands,
+    sweep_commands,
+    training_commands,
+)
 from pipeline.cli.options import AsJson, Boards, ExperimentName, Quick, Settings, StepName, Virtual, chosen
 from pipeline.cli.output import print_json, print_table
 from pipeline.config import load_project
@@ -34,9 +43,11 @@ app = typer.Typer(
 
 init_command.add_to(app)
 run_commands.add_to(app)
+sweep_commands.add_to(app)
 report_command.add_to(app)
 model_commands.add_to(app)
 bench_commands.add_to(app)
+mlperf_commands.add_to(app)
 training_commands.add_to(app)
 
 

@@ -27,6 +27,7 @@ from pipeline.cli.options import (
     chosen,
 )
 from pipeline.cli.output import print_answer
+from pipeline.errors import ConfigError
 
 
 def resources(
@@ -50,6 +51,44 @@ def inspect(
 def optimize(model: ModelFile, out: OutFile, as_json: AsJson = False) -> None:
     """Re-order a .tflite and plan its arena so that it needs the least memory; outputs stay bit-identical."""
     print_answer(api.optimize(model, out, project=chosen.file), as_json)
+
+
+def evaluate(
+    model: ModelFile,
+    data: Annotated[str, typer.Option("--data", help="such as speech_commands_v0.01 or cifar10", metavar="SOURCE")],
+    split: Annotated[str, typer.Option("--split", help="train, validation or test", metavar="SPLIT")] = "test",
+    out: Annotated[
+        Path | None, typer.Option("--out", help="folder for confusion.csv, predictions.csv, ...", metavar="DIR")
+    ] = None,
+    task: Annotated[
+        Path | None, typer.Option("--task", help="for a file that has no front end in it", metavar="dataset.json")
+    ] = None,
+    mean: Annotated[str | None, typer.Option("--mean", help="likewise, of pictures", metavar="R,G,B")] = None,
+    std: Annotated[str | None, typer.Option("--std", help="likewise", metavar="R,G,B")] = None,
+    settings: Settings = None,
+    as_json: AsJson = False,
+) -> None:
+    """Accuracy of an int8 .tflite on a data set, with TensorFlow Lite Micro's arithmetic on all cores."""
+    numbers = [_numbers(option, text) for option, text in (("--mean", mean), ("--std", std))]
+    found = api.evaluate(
+        model,
+        data,
+        split=split,
+        out=out,
+        task=task,
+        mean=numbers[0],
+        std=numbers[1],
+        set=settings or (),
+        project=chosen.file,
+    )
+    print_answer(found, as_json)
+
+
+def _numbers(option: str, text: str | None) -> list[float] | None:
+    try:
+        return None if text is None else [float(part) for part in text.split(",")]
+    except ValueError:
+        raise ConfigError(f"{option} {text}: is no list of numbers, needed such as 125.3,123.0,113.9") from None
 
 
 def import_model(
@@ -120,7 +159,7 @@ def measure(
 
 
 def add_to(app: typer.Typer) -> None:
-    for function in (resources, inspect, optimize, measure):
+    for function in (resources, inspect, optimize, evaluate, measure):
         app.command()(function)
     app.command(name="import")(import_model)
     app.command(name="compile")(compile_model)

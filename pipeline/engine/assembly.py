@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pipeline.config import Experiment, Project, load_experiment, load_project, model_experiment
 from pipeline.engine.cache import Cache
-from pipeline.engine.dag import Step, build_dag, load_steps, section_models
+from pipeline.engine.dag import Dag, Step, build_dag, load_steps, section_models
 from pipeline.engine.digest import file_digest
 from pipeline.engine.executor import LocalExecutor
 from pipeline.engine.runner import Reporter, Runner, Selection
+from pipeline.engine.source_notes import SourceNotes
+from pipeline.engine.sources import SourceTree, imported_names
 from pipeline.errors import ConfigError, HardwareAbsent
 from pipeline.stage import Target
 
@@ -36,6 +39,48 @@ def load_experiments(
     """Experiments of pipeline.yaml, each checked against the steps."""
     models = section_models(load_steps(project.steps))
     return [load_experiment(project, name, quick=quick, settings=settings, models=models) for name in names]
+
+
+class Workshop:
+    """What the runs of one command share: project, steps, cache, source code, boards that are attached."""
+
+    def __init__(self, file: Path, report: Callable[[str], None]) -> None:
+        self.project = load_project(file)
+        self.steps = load_steps(self.project.steps)
+        self.cache = Cache(cache_root(self.project), report)
+        self.code = source_tree(self.project, self.cache)
+        self._models = section_models(self.steps)
+        self._dags: dict[tuple[Target, ...], Dag] = {}
+
+    def experiment(self, name: str, quick: bool, settings: Sequence[str]) -> Experiment:
+        return load_experiment(self.project, name, quick=quick, settings=settings, models=self._models)
+
+    def targets(self, experiment: Experiment, options: RunOptions, reporter: Reporter) -> list[Target]:
+        return _targets(self.project, experiment, options, reporter)
+
+    def point(self, experiment: Experiment, targets: Sequence[Target], settings: Sequence[str], **parts: Any) -> Runner:
+        """One of many runs: `parts` are the reporter, the executor and what else a runner is made of."""
+        known = tuple(targets)
+        if known not in self._dags:
+            self._dags[known] = build_dag(self.steps, known)
+        words = ["run", experiment.name, *(["--quick"] if experiment.quick else [])]
+        return Runner(
+            project=self.project,
+            experiment=experiment,
+            dag=self._dags[known],
+            cache=self.cache,
+            selection=Selection(),
+            words=words,
+            overrides=tuple(settings),
+            **parts,
+        )
+
+
+def source_tree(project: Project, cache: Cache) -> SourceTree:
+    """The modules of the project and ours."""
+    engine_root = Path(__file__).resolve().parent.parent.parent
+    roots = tuple(dict.fromkeys((project.root.resolve(), engine_root)))
+    return SourceTree(roots, SourceNotes(cache.root / "sources.json", imported_names))
 
 
 def experiment_runner(file: Path, name: str, quick: bool, options: RunOptions, reporter: Reporter) -> Runner:
@@ -91,16 +136,18 @@ def _runner(
     for step in (options.start, options.only, *options.force):
         if step is not None:
             dag.step_named(step)
+    cache = Cache(cache_root(project), reporter.message)
     return Runner(
         project=project,
         experiment=experiment,
         dag=dag,
-        cache=Cache(cache_root(project), reporter.message),
+        cache=cache,
         selection=Selection(options.start, options.only, frozenset(options.force), options.until),
         reporter=reporter,
         executor=LocalExecutor(),
         words=words,
         overrides=tuple(options.settings),
+        code=source_tree(project, cache),
     )
 
 

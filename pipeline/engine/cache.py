@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.engine.digest import canonical_json, file_digest, files_below, value_digest
+from pipeline.engine.digest import canonical_json, file_digest, files_below, names_below, value_digest
 from pipeline.errors import CacheError
 from pipeline.stage import fsync_file
 
@@ -78,7 +78,7 @@ class Cache:
     def __init__(self, root: Path, report: Callable[[str], None]) -> None:
         self.root = root
         self._report = report
-        self._verified: dict[Path, Entry] = {}
+        self._verified: dict[str, Entry] = {}  # by key, which holds the step's name
 
     def entry_folder(self, step: str, key: str) -> Path:
         return self.root / "entries" / step / key
@@ -91,9 +91,9 @@ class Cache:
 
         With the key's lock held a damaged entry may be discarded; without it, another run may be mending it just now.
         """
+        if (known := self._verified.get(key)) is not None:
+            return known
         folder = self.entry_folder(step, key)
-        if folder in self._verified:
-            return self._verified[folder]
         if not folder.is_dir():
             return None
         try:
@@ -105,7 +105,7 @@ class Cache:
             return None
         with contextlib.suppress(OSError):  # a read-only cache still serves; only gc's idea of last use suffers
             os.utime(folder)
-        self._verified[folder] = entry
+        self._verified[key] = entry
         return entry
 
     def building(self, key: str, on_wait: Callable[[], None]) -> AbstractContextManager[int]:
@@ -155,7 +155,7 @@ class Cache:
         fsync_file(final.parent)
         remove_tree(self.checkpoint_folder(key))
         entry = Entry(final, record["outputs"], files, seal)
-        self._verified[final] = entry
+        self._verified[key] = entry
         return entry
 
     def sweep(self, *, max_age_s: float | None, max_bytes: int | None, needed: Collection[str] = ()) -> Swept:
@@ -182,7 +182,7 @@ class Cache:
 
     def _set_aside(self, folder: Path) -> None:
         """Take an entry out of reach in one rename, then delete it."""
-        self._verified.pop(folder, None)
+        self._verified.pop(folder.name, None)
         tmp = self.root / "tmp"
         tmp.mkdir(parents=True, exist_ok=True)
         away = tmp / f"removed.{folder.name}.{os.getpid()}.{time.monotonic_ns()}"
@@ -208,14 +208,14 @@ def _read_entry(folder: Path) -> Entry:
         entry = Entry(folder, record["outputs"], record["files"], checksum)
     except (ValueError, KeyError) as error:
         raise _Damaged(f"{MANIFEST} is of another version ({error})") from error
-    found = {file.relative_to(folder).as_posix() for file in files_below(folder)} - {MANIFEST}
+    found = set(names_below(str(folder))) - {MANIFEST}
     for name in sorted(entry.files.keys() | found):
         if name not in found:
             raise _Damaged(f"{name} is missing")
         if name not in entry.files:
             raise _Damaged(f"{name} does not belong to it")
         try:
-            digest = file_digest(folder / name)
+            digest = file_digest(f"{folder}/{name}")
         except OSError as error:
             raise _Damaged(f"{name} cannot be read ({error.strerror})") from error
         if digest != entry.files[name]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,9 +25,9 @@ def value_digest(value: Any) -> str:
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()
 
 
-def file_digest(path: Path) -> str:
+def file_digest(path: Path | str) -> str:
     digest = hashlib.sha256()
-    with path.open("rb") as file:
+    with open(path, "rb", buffering=0) as file:
         while chunk := file.read(_CHUNK_BYTES):
             digest.update(chunk)
     return digest.hexdigest()
@@ -40,6 +41,17 @@ def files_below(path: Path) -> Iterator[Path]:
                 yield from files_below(child)
     else:
         yield path
+
+
+def names_below(folder: str, prefix: str = "") -> Iterator[str]:
+    """The same files as relative names in no order: plain strings, because every look-up in the cache asks for them."""
+    with os.scandir(folder) as children:
+        for child in children:
+            if child.is_dir():
+                if child.name != "__pycache__":
+                    yield from names_below(child.path, f"{prefix}{child.name}/")
+            else:
+                yield f"{prefix}{child.name}"
 
 
 def tree_digest(path: Path) -> str:

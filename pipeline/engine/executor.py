@@ -6,11 +6,14 @@ has noticed and ended too, so no two processes ever build the same thing.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -41,37 +44,29 @@ class Executor(Protocol):
         """Execute `job`; returns artifact -> path relative to its out_dir."""
 
     def stop(self) -> None:
-        """End every running step at once."""
+        """End every running step at once and keep nothing running; a later step may still be run."""
 
 
 class LocalExecutor:
-    """Runs steps as child processes of the engine."""
+    """Runs each step in a process of its own, forked by a server that starts with the first one."""
 
     def __init__(self) -> None:
-        self._running: set[subprocess.Popen[bytes]] = set()
+        self._mutex = threading.Lock()
+        self._server: subprocess.Popen[bytes] | None = None
+        self._requests: socket.socket | None = None
+        self._channels: set[socket.socket] = set()
 
     def run(self, name: str, job: Job, *, lock: int, log: Path, on_event: OnEvent) -> dict[str, str]:
         log.parent.mkdir(parents=True, exist_ok=True)
-        read_end, write_end = os.pipe()
-        argv = [sys.executable, "-m", "pipeline.engine.worker", str(write_end)]
-        with log.open("wb") as log_file, os.fdopen(read_end) as events:
-            process = subprocess.Popen(
-                argv,
-                stdin=subprocess.PIPE,
-                stdout=log_file,
-                stderr=subprocess.STDOUT,
-                pass_fds=(write_end, lock),
-                env={**os.environ, **_ENVIRONMENT},
-            )
-            os.close(write_end)
-            self._running.add(process)
+        here, there = socket.socketpair()
+        with here, log.open("wb") as log_file:
+            self._channels.add(here)
             try:
-                last = _relay(process, job, events, on_event)
-                process.wait()
+                with there:
+                    self._request([there.fileno(), log_file.fileno(), lock], log_file.fileno())
+                last, code = _relay(here, job, on_event)
             finally:
-                process.kill()
-                process.communicate()  # closes our end of its stdin, too
-                self._running.discard(process)
+                self._channels.discard(here)
         if last.get("event") == "done":
             return dict(last["outputs"])
         if last.get("event") == "error":
@@ -79,32 +74,65 @@ class LocalExecutor:
             raise StepFailed(
                 f"{name}: {message}", last["exit_code"], last.get("trace"), last.get("infrastructure", False)
             )
-        raise StageError(_ended_early(name, process.returncode, log))
+        raise StageError(_ended_early(name, code, log))
 
     def stop(self) -> None:
-        """End every running step at once."""
-        for process in tuple(self._running):
-            process.kill()
+        with self._mutex:
+            server, requests = self._server, self._requests
+            self._server = self._requests = None
+        for channel in tuple(self._channels):
+            with contextlib.suppress(OSError):  # ended meanwhile
+                channel.shutdown(socket.SHUT_RDWR)
+        if server is not None and requests is not None:
+            requests.close()
+            server.wait()
+
+    def _request(self, descriptors: list[int], log: int) -> None:
+        """Have a worker forked; should the server have died since, by a new one."""
+        with self._mutex:
+            if self._requests is not None:
+                with contextlib.suppress(OSError):
+                    socket.send_fds(self._requests, [b"+"], descriptors)
+                    return
+                self._requests.close()
+            if self._server is not None:
+                self._server.wait()
+            self._requests, its_end = socket.socketpair()
+            with its_end:
+                self._server = subprocess.Popen(
+                    [sys.executable, "-m", "pipeline.engine.fork_server", str(its_end.fileno())],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    pass_fds=(its_end.fileno(),),
+                    env={**os.environ, **_ENVIRONMENT},
+                )
+            socket.send_fds(self._requests, [b"+"], descriptors)
 
 
-def _relay(process: subprocess.Popen[bytes], job: Job, events: Any, on_event: OnEvent) -> Mapping[str, Any]:
-    """Hand the job over, pass progress on, and return the closing event."""
-    assert process.stdin is not None
+def _relay(channel: socket.socket, job: Job, on_event: OnEvent) -> tuple[Mapping[str, Any], int | None]:
+    """Hand the job over, pass progress on, and return the closing event and the exit code; None if nobody told it."""
     last: Mapping[str, Any] = {}
     try:
-        process.stdin.write(job.model_dump_json().encode() + b"\n")
-        process.stdin.flush()
-    except BrokenPipeError:
-        return last
-    for line in events:
-        last = json.loads(line)
-        on_event(last)
-    return last
+        channel.sendall(job.model_dump_json().encode() + b"\n")
+        with channel.makefile("r") as events:
+            for line in events:
+                event = json.loads(line)
+                if event["event"] == "exit":
+                    return last, event["code"]
+                last = event
+                on_event(event)
+    except ConnectionError:
+        pass
+    return last, None
 
 
-def _ended_early(name: str, code: int, log: Path) -> str:
+def _ended_early(name: str, code: int | None, log: Path) -> str:
     tail = log.read_text(errors="replace").strip().splitlines()[-LAST_LINES:]
-    how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
+    if code is None:
+        how = "together with the one that forked it"
+    else:
+        how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
     hint = "; was memory short?" if code == -signal.SIGKILL else ""
     return "\n".join(
         [f"{name}: its process was ended {how} before it was done{hint}; log: {log}", *(f"    {line}" for line in tail)]

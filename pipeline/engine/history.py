@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,7 +42,7 @@ class History:
             return
         before = None if last is None else last.before if last.ingredients == ingredients else last.ingredients
         self._folder.mkdir(parents=True, exist_ok=True)
-        fresh = self._file(node).with_suffix(f".{os.getpid()}.tmp")
+        fresh = self._file(node).with_suffix(f".{os.getpid()}.{threading.get_ident()}.tmp")
         fresh.write_text(canonical_json({"ingredients": ingredients, "before": before, "status": status}))
         os.replace(fresh, self._file(node))
 

@@ -12,16 +12,15 @@ version.<tool>                    Python, and the packages and programs it decla
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from pipeline.config import Experiment
 from pipeline.engine.cache import Entry
 from pipeline.engine.dag import Dag, Node
-from pipeline.engine.digest import tree_digest
 from pipeline.engine.sources import SourceTree
-from pipeline.engine.tool_versions import package_version, program_version
+from pipeline.engine.tool_versions import package_version
 from pipeline.errors import ConfigError
 
 Ingredients = dict[str, Any]
@@ -33,23 +32,17 @@ def ingredients_of(
 ) -> Ingredients:
     """All ingredients of a node whose sources are in `entries`."""
     stage = dag.stage(node)
-    found: Ingredients = {"step": node.step, "version.python": platform.python_version()}
-    if node.target and stage.handed_in & {"board", "target"}:
-        found["board"] = node.target.board
-    if node.target and "target" in stage.handed_in:
-        found["source"] = node.target.source
+    if node not in code.fixed:
+        code.fixed[node] = _fixed(node, dag, code)
+    found: Ingredients = dict(code.fixed[node])
     if "experiment" in stage.handed_in:
         found["experiment"] = experiment.name
-    for module, digest in code.digests(dag.steps[node.step].module).items():
-        found[f"code.{module}"] = digest
-    for name, path in extra_sources(node, stage.sources, code.roots).items():
-        found[f"file.{name}"] = tree_digest(path)
     for section in stage.sections:
         for name in experiment.sections[section].source_modules:
             if code.file_of(name) is not None:
                 found |= {f"code.{module}": digest for module, digest in code.digests(name).items()}
         prefix = "config" if section == stage.name else section
-        for key, value in _flat(experiment.sections[section].model_dump(mode="json")):
+        for key, value in experiment.flat_sections[section].items():
             found[f"{prefix}.{key}"] = value
         for key, digest in experiment.sections[section].outside().items():
             found[f"outside.{section}.{key}"] = digest
@@ -57,10 +50,25 @@ def ingredients_of(
         for maker in makers:
             suffix = f".{maker.target.board}" if stage.artifacts[artifact] and maker.target else ""
             found[f"input.{artifact}{suffix}"] = entries[maker].digest(artifact)
+    return found
+
+
+def _fixed(node: Node, dag: Dag, code: SourceTree) -> Ingredients:
+    """Those that are the same for every experiment and setting."""
+    stage = dag.stage(node)
+    found: Ingredients = {"step": node.step, "version.python": platform.python_version()}
+    if node.target and stage.handed_in & {"board", "target"}:
+        found["board"] = node.target.board
+    if node.target and "target" in stage.handed_in:
+        found["source"] = node.target.source
+    for module, digest in code.digests(dag.steps[node.step].module).items():
+        found[f"code.{module}"] = digest
+    for name, path in extra_sources(node, stage.sources, code.roots).items():
+        found[f"file.{name}"] = code.tree_digest(path)
     for package in stage.packages:
         found[f"version.{package}"] = package_version(package) or _ABSENT
     for program in (*stage.programs_for(node.target), *stage.optional_programs):
-        found[f"version.{program}"] = code.notes.version_of(program, program_version) or _ABSENT
+        found[f"version.{program}"] = code.version_of(program) or _ABSENT
     return found
 
 
@@ -93,11 +101,3 @@ def extra_sources(node: Node, patterns: tuple[str, ...], roots: tuple[Path, ...]
             )
         sources[name] = found[0]
     return sources
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value

@@ -25,8 +25,13 @@ def run_store(project: Project) -> RunStore:
     return RunStore(project.root / "runs")
 
 
+def surroundings(project: Project) -> dict[str, Any]:
+    """The commit of the project and the machine."""
+    return {"git": git_state(project.root), "machine": machine()}
+
+
 def run_facts(
-    project: Project, experiment: Experiment, nodes: Sequence[Node], words: Sequence[str], overrides: Sequence[str]
+    experiment: Experiment, nodes: Sequence[Node], words: Sequence[str], overrides: Sequence[str]
 ) -> dict[str, Any]:
     """Before a run begins; `words` are the command without its boards and overrides."""
     sections = {name: section.model_dump(mode="json") for name, section in experiment.sections.items()}
@@ -49,8 +54,6 @@ def run_facts(
         "seed": seeds(sections),
         "boards": [{"board": target.board, "source": target.source} for target in targets],
         "source": sources.pop() if len(sources) == 1 else None,
-        "git": git_state(project.root),
-        "machine": machine(),
         "versions": {_PACKAGE: package_version(_PACKAGE)},
     }
 

@@ -22,9 +22,8 @@ from pipeline.engine.digest import value_digest
 from pipeline.engine.executor import Executor
 from pipeline.engine.history import History
 from pipeline.engine.ingredients import Ingredients, differences, extra_sources, ingredients_of
-from pipeline.engine.recording import completed, result_rows, run_facts, run_store, tool_versions
-from pipeline.engine.source_notes import SourceNotes
-from pipeline.engine.sources import SourceTree, imported_names
+from pipeline.engine.recording import completed, result_rows, run_facts, run_store, surroundings, tool_versions
+from pipeline.engine.sources import SourceTree
 from pipeline.engine.tool_versions import require_package, require_program
 from pipeline.engine.worker import Job
 from pipeline.errors import StageError
@@ -58,6 +57,7 @@ class Forecast:
     node: Node
     status: Literal["cached", "run", "open"]  # open: depends on what a step before it yields
     reason: str
+    key: str | None = None  # of its entry in the cache, where it is cached
 
 
 @dataclass(frozen=True)
@@ -89,15 +89,14 @@ class Runner:
     executor: Executor
     words: Sequence[str]  # the command, for the record: without boards and overrides
     overrides: Sequence[str]
-    code: SourceTree = field(init=False)
+    code: SourceTree
+    surroundings: Mapping[str, Any] | None = None  # commit and machine; None: looked up when the run begins
+    log_folder: str = ""  # below that of the experiment: its runs at the same time keep their logs apart
     record: OpenRun = field(init=False)  # of the run that goes on, or has ended
     history: History = field(init=False)
     _known: dict[tuple[Node, tuple[str, ...]], Ingredients] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        engine_root = Path(__file__).resolve().parent.parent.parent
-        roots = tuple(dict.fromkeys((self.project.root.resolve(), engine_root)))
-        self.code = SourceTree(roots, SourceNotes(self.cache.root / "sources.json", imported_names))
         self.history = History(self.cache.root, self.experiment.run_name)
 
     @property
@@ -130,17 +129,17 @@ class Runner:
                 forecasts.append(Forecast(node, "open", f"after {first}"))
                 continue
             ingredients = self._ingredients(node, known)
-            entry = None if self._always_runs(node) else self.cache.lookup(node.step, value_digest(ingredients))
+            entry = None if self.always_runs(node) else self.cache.lookup(node.step, value_digest(ingredients))
             if entry is None or node.step in self.selection.force:
                 forecasts.append(Forecast(node, "run", self.reason(node, ingredients)))
             else:
                 known[node] = entry
-                forecasts.append(Forecast(node, "cached", ""))
+                forecasts.append(Forecast(node, "cached", "", entry.folder.name))
         return forecasts
 
     def reason(self, node: Node, ingredients: Ingredients) -> str:
         """Why a node has to run."""
-        if self._always_runs(node):
+        if self.always_runs(node):
             return "touches hardware"
         if node.step in self.selection.force:
             return "forced"
@@ -172,7 +171,8 @@ class Runner:
         """Bring every node up to date; the first error stops what has not begun and is raised."""
         with self.cache.in_use():
             self._check_needs()
-            facts = run_facts(self.project, self.experiment, self.nodes, self.words, self.overrides)
+            place = self.surroundings or surroundings(self.project)
+            facts = {**run_facts(self.experiment, self.nodes, self.words, self.overrides), **place}
             self.reporter.planned(len(self.nodes))
             self.record = OpenRun(run_store(self.project), self.experiment.run_name, facts)
             try:
@@ -181,6 +181,8 @@ class Runner:
                 state = "failed" if isinstance(error, Exception) else "killed"
                 self._close(state, error=str(error) or type(error).__name__)
                 raise
+            finally:
+                self.executor.stop()
             self._close("done", whole=self.selection.only is None and self.selection.until is None)
             return outcomes
 
@@ -251,13 +253,13 @@ class Runner:
                 str(node),
                 job,
                 lock=nothing.fileno(),
-                log=self.cache.root / "logs" / self.experiment.run_name / f"{node}.check.log",
+                log=self._log(node, ".check"),
                 on_event=lambda _: None,
             )
 
     def _bring_up_to_date(self, node: Node, sources: Mapping[Node, Entry]) -> Outcome:
         ingredients = self._ingredients(node, sources)
-        if self._always_runs(node):
+        if self.always_runs(node):
             ingredients["run"] = uuid.uuid4().hex
         key = value_digest(ingredients)
         forced = node.step in self.selection.force
@@ -282,7 +284,7 @@ class Runner:
             str(node),
             self._job(node, sources, built, self.cache.checkpoint_folder(key)),
             lock=lock,
-            log=self.cache.root / "logs" / self.experiment.run_name / f"{node}.log",
+            log=self._log(node),
             on_event=lambda event: self.reporter.progressed(node, event),
         )
         seconds = time.monotonic() - begin
@@ -332,6 +334,9 @@ class Runner:
             checkpoint_dir=checkpoint_dir,
         )
 
+    def _log(self, node: Node, what: str = "") -> Path:
+        return self.cache.root / "logs" / self.experiment.run_name / self.log_folder / f"{node}{what}.log"
+
     def _of_this_run(self, maker: Node, sources: Mapping[Node, Entry], artifact: str) -> Path:
         """Not the cache's: another run may force the same step and replace the entry meanwhile."""
         return self.record.folder.resolve() / maker.folder / sources[maker].outputs[artifact]
@@ -348,7 +353,8 @@ class Runner:
             self._known[known] = ingredients_of(node, self.dag, self.experiment, self.code, entries)
         return dict(self._known[known])
 
-    def _always_runs(self, node: Node) -> bool:
+    def always_runs(self, node: Node) -> bool:
+        """Cached or not: what it works on is no file."""
         on_hardware = node.target is not None and node.target.source == "hardware"
         return self.dag.stage(node).touches_hardware and on_hardware
 

@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import shutil
+import threading
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -71,8 +72,9 @@ class SourceNotes:
         self._is_changed = False
         with contextlib.suppress(OSError):  # a read-only cache
             self._file.parent.mkdir(parents=True, exist_ok=True)
-            fresh = self._file.with_name(f".{self._file.name}.{os.getpid()}")
-            fresh.write_text(json.dumps({"format": _FORMAT, "files": self._notes, "programs": self._programs}))
+            fresh = self._file.with_name(f".{self._file.name}.{os.getpid()}.{threading.get_ident()}")
+            notes, programs = dict(self._notes), dict(self._programs)  # other threads may be adding to them
+            fresh.write_text(json.dumps({"format": _FORMAT, "files": notes, "programs": programs}))
             os.replace(fresh, self._file)
 
 

@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+from pipeline.engine.digest import tree_digest
 from pipeline.engine.source_notes import SourceNotes
+from pipeline.engine.tool_versions import program_version
 from pipeline.errors import ConfigError
 
 # Statements on a line of their own: syntax trees would say the same and take most of the time of a cached run.
@@ -30,6 +33,14 @@ class SourceTree:
     _files: dict[str, Path | None] = field(default_factory=dict)
     _imports: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _digests: dict[str, str] = field(default_factory=dict)
+    _reached: dict[str, dict[str, str]] = field(default_factory=dict)
+    _trees: dict[Path, str] = field(default_factory=dict)
+    _versions: dict[str, str | None] = field(default_factory=dict)
+    fixed: dict[Hashable, dict[str, Any]] = field(default_factory=dict)  # node -> what no setting changes
+
+    def read_again(self) -> SourceTree:
+        """The same roots with nothing remembered but notes that are compared with the files."""
+        return SourceTree(self.roots, self.notes)
 
     def file_of(self, module: str) -> Path | None:
         """The file of a module of ours; None for everybody else's."""
@@ -49,6 +60,23 @@ class SourceTree:
 
     def digests(self, module: str) -> dict[str, str]:
         """Digest of each module of ours that `module` reaches through imports, itself included."""
+        if module not in self._reached:
+            self._reached[module] = self._reachable(module)
+        return self._reached[module]
+
+    def tree_digest(self, path: Path) -> str:
+        """Of a further source: a file, or a folder with all its files."""
+        if path not in self._trees:
+            self._trees[path] = tree_digest(path)
+        return self._trees[path]
+
+    def version_of(self, program: str) -> str | None:
+        """What a program answers to --version; None if there is none."""
+        if program not in self._versions:
+            self._versions[program] = self.notes.version_of(program, program_version)
+        return self._versions[program]
+
+    def _reachable(self, module: str) -> dict[str, str]:
         if self.file_of(module) is None:
             raise ConfigError(f"{module}: no such module beside pipeline.yaml, needed as a step; check 'steps'")
         pending, reached = [module], set[str]()

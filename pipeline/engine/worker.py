@@ -1,7 +1,7 @@
-"""The process that executes one step: `python -m pipeline.engine.worker EVENTS_FD`, the job as one JSON line on stdin.
+"""The process that executes one step, forked by the server: its job as one JSON line, its channel for the answers.
 
-It answers with JSON lines on EVENTS_FD: progress, then the outputs or one error. Whatever a library prints goes to the
-step's log. When stdin closes, the engine is gone and the worker ends at once: nothing works on behind a dead run.
+It answers with JSON lines: progress, then the outputs or one error. Whatever a library prints goes to the step's log.
+When the channel closes, the engine is gone and the worker ends at once: nothing works on behind a dead run.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ import importlib
 import json
 import os
 import shutil
+import socket
 import sys
 import threading
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, TextIO
+from typing import Any, NoReturn, TextIO
 
 from pydantic import BaseModel, ConfigDict
 
@@ -101,25 +102,16 @@ def _explained(error: Exception, job: Job) -> dict[str, Any]:
     return {"event": "error", "message": f"{type(error).__name__}: {error}", "exit_code": 1, "trace": text}
 
 
-def _end_with_engine(control: BinaryIO) -> None:
-    control.read()
+def _end_with_engine(channel: socket.socket) -> None:
+    channel.recv(1)  # nothing is ever sent: it returns when the other end is closed
     os._exit(1)
 
 
-def _taken_stdin() -> BinaryIO:
-    """Our stdin under a private descriptor, so that no program a step starts can read from it."""
-    control = os.fdopen(os.dup(0), "rb")
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
-    return control
-
-
-def main() -> None:
-    events = os.fdopen(int(sys.argv[1]), "w")
-    control = _taken_stdin()
-    job = Job.model_validate_json(control.readline())
-    threading.Thread(target=_end_with_engine, args=(control,), daemon=True).start()
+def work(job_line: bytes, channel: socket.socket) -> NoReturn:
+    """Execute a step, tell how it went, and end this process."""
+    events = channel.makefile("w")
+    job = Job.model_validate_json(job_line)
+    threading.Thread(target=_end_with_engine, args=(channel,), daemon=True).start()
     sys.path.insert(0, str(job.root))
     try:
         outputs = call(job, _EventProgress(events))
@@ -131,7 +123,3 @@ def main() -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
-
-
-if __name__ == "__main__":
-    main()

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 _GIT_LIMIT_S = 5.0
-_OURS = (":(exclude)runs", ":(exclude).pipeline")  # written by runs: they make nothing dirty
+_OURS = (":(exclude)runs", ":(exclude)sweeps", ":(exclude).pipeline")  # written by runs: they make nothing dirty
 
 
 def git_state(folder: Path) -> dict[str, Any] | None:

@@ -6,6 +6,7 @@ arena plan in the file, the runtime's outputs stay the same and it needs exactly
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,13 +37,13 @@ class PlannedModel:
     order_proven_optimal: bool
 
 
-def planned_model(graph: Graph, description: str) -> PlannedModel:
+def planned_model(graph: Graph, description: str, notes: Mapping[str, bytes] | None = None) -> PlannedModel:
     """The graph in the order of least peak memory, laid out and written."""
     problem = OrderProblem(graph)
     best = packable_order(problem, problem.solve())
     ordered = graph.in_order(best.order)
     layout = arena_layout(ordered)
-    content = write_tflite(ordered, description, layout.offsets)
+    content = write_tflite(ordered, description, layout.offsets, notes)
     return PlannedModel(ordered, layout, content, description, best.order, best.proven_optimal)
 
 

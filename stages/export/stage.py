@@ -28,7 +28,7 @@ class ExportConfig(Config):
 class Exported:
     """What export makes."""
 
-    model: Path  # model.tflite: full int8, best op order, arena plan in its metadata
+    model: Path  # model.tflite: full int8, best op order, arena plan and task (classes, front end) in its metadata
     plan: Path  # plan.json: order, offsets, arena, peak, size, MACs
     memory: Path  # memory.json: where every activation lies, and when
     accuracy: Path  # accuracy.json: on the whole test split
@@ -65,10 +65,12 @@ def run(
     from stages.graph.judge.tflm import run_tflm
     from stages.graph.memory.memory_record import memory_record
     from stages.graph.memory.plan_record import plan_record
+    from stages.graph.tflite.task import task_note, task_of
 
     progress.start(5, "step")
     trained = load_qat(qat_network)
-    model = planned_model(int8_graph(trained.graph), "int8 network of tinyml-pipeline")
+    task = task_of(read_json(dataset))
+    model = planned_model(int8_graph(trained.graph), "int8 network of tinyml-pipeline", task_note(task))
     progress.advance(note=f"arena {model.layout.arena_bytes} B")
     split = load_test_split(features, model.graph)
     golden = golden_inputs(split, config.golden_samples)
@@ -76,9 +78,8 @@ def run(
     progress.advance(note="equal to TFLM")
     check = check_with_litert(network, architecture, features) if config.exporter == "litert" else None
     progress.advance(note=check.sentence if check else "")
-    classes = read_json(dataset)["classes"]
     chosen = int8_classes(model.graph, split)
-    accuracy = measured_accuracy(chosen, split, classes, trained.float_classes, trained.fake_quant_classes)
+    accuracy = measured_accuracy(chosen, split, task.classes, trained.float_classes, trained.fake_quant_classes)
     progress.advance(note=accuracy.warning or f"int8 accuracy {accuracy.accuracy_int8:.4f}")
     errors = layer_errors(trained.graph, model.graph, golden.inputs[golden.labels >= 0])
     outputs = run_tflm(model.content, model.graph, golden.inputs)

@@ -7,9 +7,12 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from pipeline.stage import Config
-from pipeline.units import Seconds
+from pipeline.units import Hertz, Seconds
 
 FrontEndKind = Literal["none", "mfcc", "kws_stream"]
+InputForm = Literal["int8", "uint8", "float32"]
+Answer = Literal["outputs", "reconstruction_error"]
+Mode = Literal["performance", "energy"]
 
 
 class StreamConfig(Config):
@@ -29,8 +32,9 @@ class StreamConfig(Config):
 class FirmwareConfig(Config):
     """Section `firmware` of the configuration."""
 
-    # What the device answers to `profile`; the MLPerf Tiny runner chooses its inputs by it.
-    model_name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,32}$")] = "kws01"
+    # What the device answers to `profile`; the MLPerf Tiny runner chooses its inputs by it. Without: the task whose
+    # data set it is (kws01, ic01, vww01; sww01 of a stream), or `custom`.
+    model_name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,32}$")] | None = None
     optimise: Literal["O2", "O3", "Os"] = "O3"  # of what runs in an inference; the rest is built for size
     # fast: weights as int16, ready for the multiplier; small: as int8, loops instead of straight code, packed scaling,
     # built for size: weights, biases and less than 20 KB in flash, half of what fast takes, and 20 to 40 % slower.
@@ -47,6 +51,13 @@ class FirmwareConfig(Config):
     front_end: FrontEndKind = "none"
     stream: StreamConfig = StreamConfig()
     # performance: the device prints the time. energy: it pulses a pin instead, at 9600 baud, as MLPerf Tiny asks.
-    mode: Literal["performance", "energy"] = "performance"
+    mode: Mode = "performance"
     # int8: the host sends the tensor's own bytes. uint8: pictures as MLPerf Tiny's runner sends them, 128 higher.
-    input: Literal["int8", "uint8"] = "int8"
+    # float32: what it sends to the anomaly detector; the device quantises.
+    input: InputForm = "int8"
+    # reconstruction_error: not the outputs but their mean squared distance from the (float32) input, one number.
+    answer: Answer = "outputs"
+    # Core clock, instead of the board's fastest: one of `clocks` in its board.yaml.
+    clock: Hertz | None = None
+    # Serial rate from the start, instead of the board's; in energy mode it is always 9600.
+    baud: int | None = Field(default=None, ge=9600, le=2_000_000)

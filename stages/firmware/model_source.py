@@ -133,7 +133,9 @@ def compile_model(
     return CompiledModel(graph=plan.graph, layout=plan.layout, calls=plan.calls, network=graph, runtime=runtime)
 
 
-def model_header(model: CompiledModel, name: str, front_end: FrontEndKind, placement: Placement) -> str:
+def model_header(
+    model: CompiledModel, name: str, front_end: FrontEndKind, placement: Placement, more_macros: str = ""
+) -> str:
     """model.h"""
     spill = placement.spill
     arena_bytes = spill.first_bytes + spill.second_bytes if spill else model.layout.arena_bytes
@@ -162,7 +164,7 @@ def model_header(model: CompiledModel, name: str, front_end: FrontEndKind, place
 #define MODEL_FRONT_END {_FRONT_ENDS.index(front_end)}
 #define MODEL_FRONT_END_STREAM {_FRONT_ENDS.index("kws_stream")}
 
-{_result_macros(model)}/* Both point into the arena; an inference overwrites the input. */
+{more_macros}{_result_macros(model)}/* Both point into the arena; an inference overwrites the input. */
 {accessors(model)}
 void model_invoke(void);
 {reset_declaration(model)}

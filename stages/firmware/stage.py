@@ -38,6 +38,7 @@ class Firmware:
 def run(model: Path, dataset: Path | None, *, config: FirmwareConfig, board: str, out_dir: Path) -> Firmware:
     from stages.firmware.build.image import build_images, write_sources
     from stages.firmware.front_end import design_front_end
+    from stages.firmware.link_settings import float_end_macros, link_settings
     from stages.firmware.memory.footprint import footprint
     from stages.firmware.memory.regions import place
     from stages.firmware.model_source import compile_model
@@ -46,28 +47,31 @@ def run(model: Path, dataset: Path | None, *, config: FirmwareConfig, board: str
     from stages.graph.tflite.float_edges import require_int8, strip_float_edges
     from stages.graph.tflite.reader import read_tflite
 
-    described = load_board(board)
+    described = load_board(board).at_clock(config.clock)
     given = strip_float_edges(read_tflite(model)).graph
     require_int8(given, model.name)
     graph = simplify(given)
     chains = () if config.fusion == "none" else None  # None: where it pays
     compiled = compile_model(graph, weights=config.weights, runtime=config.runtime, chains=chains)
+    settings = {} if dataset is None else read_json(dataset)
+    link = link_settings(config, settings, graph, described)
     front_end = None
     if config.front_end != "none":
-        settings = {} if dataset is None else read_json(dataset)
         front_end = design_front_end(config.front_end, config.stream, settings, graph)
-    placement = place(compiled, described, front_end, copy_weights=config.spare_ram == "weights")
+    sent_as_floats = link.input_bytes if config.input == "float32" else 0
+    placement = place(compiled, described, front_end, sent_as_floats, copy_weights=config.spare_ram == "weights")
     generated = out_dir / "generated"
-    write_sources(compiled, config.model_name, placement, generated, front_end)
-    energy, uint8 = config.mode == "energy", config.input == "uint8"
+    write_sources(compiled, link.model_name, placement, generated, front_end, float_end_macros(graph, link))
     optimise = "Os" if config.weights == "small" else config.optimise
-    images = build_images(described, generated, optimise, out_dir, measures_energy=energy, input_is_uint8=uint8)
+    images = build_images(described, generated, optimise, out_dir, link)
     return Firmware(
         image=images.image,
         image_bin=images.image_bin,
         image_hex=images.image_hex,
         twin=images.twin,
         generated=generated,
-        footprint=write_json(out_dir / "footprint.json", footprint(compiled, placement, images, described, front_end)),
+        footprint=write_json(
+            out_dir / "footprint.json", footprint(compiled, placement, images, described, front_end, link)
+        ),
         firmware_memory=write_json(out_dir / "memory.json", memory_record(compiled.graph, compiled.layout)),
     )

@@ -45,6 +45,7 @@ class BoardWanted:
     probe_serial: str = ""
     wait_s: float = 0.0
     lock_folder: Path | None = None
+    baud: int | None = None  # of the image, where it is not the board's usual rate
 
 
 def flash_board(
@@ -56,10 +57,11 @@ def flash_board(
     with board_lock(
         device.probe_serial, folder=wanted.lock_folder, timeout_s=wanted.wait_s, purpose=f"flash {board.name}"
     ):
-        answered, method = _running_build(device, board.console.baud), "unchanged"
+        baud = wanted.baud or board.console.baud
+        answered, method = _running_build(device, baud), "unchanged"
         if answered != build_id:
             method = flash_image(image, device, flash_plan(board))
-            with DeviceLink.open(device.port, baud=board.console.baud, name=board.name, other_baud=ENERGY_BAUD) as link:
+            with DeviceLink.open(device.port, baud=baud, name=board.name, other_baud=ENERGY_BAUD) as link:
                 link.sync()
                 link.restart()  # a debugger that let go may have stopped the cycle counter (pyOCD: DEMCR = 0)
                 answered = link.build_id()

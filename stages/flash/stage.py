@@ -47,10 +47,11 @@ def run(
     from hil.bench.flasher import Image
     from stages.flash.proof import BoardWanted, boot_twin, flash_board
 
-    build_id = read_json(footprint)["build_id"]
+    built = read_json(footprint)
+    build_id = built["build_id"]
     if target.source == "virtual":
         proof = boot_twin(twin, target.board, build_id)
     else:
-        wanted = BoardWanted(target.board, config.probe_serial, config.lock_wait)
+        wanted = BoardWanted(target.board, config.probe_serial, config.lock_wait, baud=built["link"]["baud"])
         proof = flash_board(Image(image, image_bin), wanted, build_id)
     return Flashed(flash=write_json(out_dir / "flash.json", proof))

@@ -16,6 +16,7 @@ from pipeline.errors import StageError
 from pipeline.stage import Progress
 from stages.graph.graph import Graph
 from stages.graph.judge.tflm import run_tflm
+from stages.measure.input_form import InputForm
 
 
 @dataclass(frozen=True)
@@ -75,12 +76,12 @@ def quantised(features: np.ndarray, graph: Graph) -> np.ndarray:
 
 
 def measure_accuracy(
-    link: DeviceLink, model: bytes, graph: Graph, chosen: TestInputs, progress: Progress
+    link: DeviceLink, model: bytes, graph: Graph, chosen: TestInputs, form: InputForm, progress: Progress
 ) -> DeviceAccuracy:
     """Run all of them on the device and on the host."""
     progress.start(len(chosen.inputs), "test input")
     outputs = []
-    for one in chosen.inputs:
+    for one in form.sent(chosen.inputs):
         outputs.append(np.frombuffer(link.outputs_of(one.tobytes()), np.int8))
         progress.advance()
     host = run_tflm(model, graph, chosen.inputs).reshape(len(outputs), -1)

@@ -37,6 +37,7 @@ class EnergyResult:
     source: Literal["measured", "simulated", ""]
     seen: EnergySeen | None
     reason: str = ""
+    point: str = ""  # where the current was, or is modelled to be, measured: board, mcu or core
 
 
 def measure_energy(
@@ -75,7 +76,7 @@ def _on_twin(link: DeviceLink, board: Board, seen: Seen, profile: Sequence[OpPro
             # The twin's counts do not vary: one inference stands for all those of the capture.
             supply.executed([layer.ticks for layer in link.layers()], plan.inferences, windows)
 
-        return EnergyResult("simulated", record_windows(meter, plan, fire))
+        return EnergyResult("simulated", record_windows(meter, plan, fire), point=board.power_point)
 
 
 def _on_board(device: OpenLink, seen: Seen, bench: Path, lock_wait_s: float) -> EnergyResult:
@@ -94,7 +95,7 @@ def _on_board(device: OpenLink, seen: Seen, bench: Path, lock_wait_s: float) -> 
         instrument_lock(wiring.address, timeout_s=lock_wait_s, purpose=purpose),
         open_instrument(wired, device.probe_serial) as meter,
     ):
-        return EnergyResult("measured", record_on_board(device.link, meter, seen))
+        return EnergyResult("measured", record_on_board(device.link, meter, seen), point=wiring.point)
 
 
 def record_on_board(link: DeviceLink, meter: Instrument, seen: Seen) -> EnergySeen:
@@ -118,6 +119,7 @@ def energy_record(result: EnergyResult) -> dict[str, Any]:
     return {
         "source": result.source,
         "reason": "" if result.source == "measured" else f"idle power is assumed: {IDLE_SHARE_ASSUMED:g} of active",
+        "measurement_point": result.point,
         "instrument": seen.instrument,
         "n": report.n,
         "inferences_per_window": seen.inferences,

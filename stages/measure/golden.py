@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,20 +23,25 @@ class Golden:
     inputs: np.ndarray
     outputs: np.ndarray
     runs: int = 1
+    sent: np.ndarray | None = None  # the inputs in the form that the firmware takes, where that is another one
+
+    def bytes_of(self, index: int) -> bytes:
+        """What a host sends for this input."""
+        return (self.inputs if self.sent is None else self.sent)[index].tobytes()
 
 
-def read_golden(path: Path) -> Golden:
-    """Read golden.npz."""
+def read_golden(path: Path, as_sent: Callable[[np.ndarray], np.ndarray] | None = None) -> Golden:
+    """Read golden.npz; `as_sent` turns the inputs into what the firmware takes."""
     try:
         with np.load(path, allow_pickle=False) as stored:
             runs = int(stored["runs"]) if "runs" in stored.files else 1
-            golden = Golden(np.ascontiguousarray(stored["inputs"]), np.ascontiguousarray(stored["outputs"]), runs)
+            inputs, outputs = (np.ascontiguousarray(stored[name]) for name in ("inputs", "outputs"))
     except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
         raise StageError(f"{path.name}: no readable golden values ({error}); run the export step again") from error
-    if len(golden.inputs) == 0 or len(golden.inputs) != len(golden.outputs):
-        found = f"{len(golden.inputs)} inputs and {len(golden.outputs)} outputs"
+    if len(inputs) == 0 or len(inputs) != len(outputs):
+        found = f"{len(inputs)} inputs and {len(outputs)} outputs"
         raise StageError(f"{path.name}: found {found}, needed as many of each, at least one; run the export step again")
-    return golden
+    return Golden(inputs, outputs, runs, None if as_sent is None else as_sent(inputs))
 
 
 def check_output(index: int, device: bytes, expected: np.ndarray, where: str) -> np.ndarray:
@@ -52,7 +58,7 @@ def check_output(index: int, device: bytes, expected: np.ndarray, where: str) ->
     return np.frombuffer(device, dtype=expected.dtype).reshape(expected.shape)
 
 
-def write_outputs(path: Path, inputs: np.ndarray, outputs: np.ndarray) -> Path:
-    """Write what went in and what came out."""
-    np.savez(path, inputs=inputs, outputs=outputs)
+def write_outputs(path: Path, golden: Golden, outputs: np.ndarray) -> Path:
+    """Write what went in, in the form that it was sent in, and what came out."""
+    np.savez(path, inputs=golden.inputs if golden.sent is None else golden.sent, outputs=outputs)
     return path

@@ -20,7 +20,7 @@ from stages.measure.seen import AudioSeen, FrontEndSeen, Seen, StreamSeen
 
 SAMPLE_COLUMNS = (
     *("experiment", "board", "source", "clock_hz", "runtime", "n"),
-    *("run", "instructions", "cycles", "latency_ms", "energy_mj", "energy_mj_simulated"),
+    *("run", "instructions", "cycles", "latency_ms", "energy_mj", "energy_mj_simulated", "measurement_point"),
 )
 LAYER_COLUMNS = (
     *("index", "op", "name", "kernel", "macs", "instructions"),
@@ -59,6 +59,7 @@ def write_samples(path: Path, experiment: str, target: Target, seen: Seen, energ
     measured, simulated = (window_energies_mj(energy, source, n) for source in ("measured", "simulated"))
     rows = [
         {**common, "run": run, **asdict(sample), "energy_mj": measured[run], "energy_mj_simulated": simulated[run]}
+        | {"measurement_point": energy.point or None}
         for run, sample in enumerate(seen.samples)
     ]
     return _write(path, SAMPLE_COLUMNS, rows)
@@ -195,6 +196,7 @@ def device_record(
         "flash_fill_cycles": board.cache.flash_fill_cycles,  # of the model; with two banks others than with one
         "calibrated": board.calibration and {"device": board.calibration.device, "when": board.calibration.when},
         "power_w_modelled": board.power_active_w,
+        "measurement_point_modelled": board.power_point,
         "burst": seen.burst and {"n": len(seen.burst.laps), "ticks": seen.burst.ticks, "laps": list(seen.burst.laps)},
         "energy": energy_record(energy),
         "qemu_version": seen.qemu_version,

@@ -48,6 +48,7 @@ class BoardAccess:
     devices: Sequence[AttachedBoard] | None = None
     limits: Limits | None = None
     baud: int | None = None  # another serial rate, if the firmware agrees
+    first_baud: int | None = None  # at which the image starts, where that is not the board's usual rate
 
 
 @contextmanager
@@ -67,7 +68,7 @@ def open_link(
         ),
         DeviceLink.open(
             device.port,
-            baud=board.console.baud,
+            baud=access.first_baud or board.console.baud,
             name=board.name,
             limits=access.limits,
             other_baud=ENERGY_BAUD,
@@ -104,7 +105,7 @@ def measure_device(
     clock_hz = link.clock_hz()
     progress.start(runs + len(golden.inputs), "inference")
     samples, op_ticks, burst = link.on_input(
-        golden.inputs[0].tobytes(), lambda: _timed_inferences(device, clock_hz, runs, warmup, progress)
+        golden.bytes_of(0), lambda: _timed_inferences(device, clock_hz, runs, warmup, progress)
     )
     if len(op_ticks) != ops:
         raise StageError(f"{device.where}: reports {len(op_ticks)} ops, the model has {ops}; force the firmware step")
@@ -141,6 +142,6 @@ def _sample(device: OpenLink, clock_hz: int, progress: Progress) -> Sample:
 
 
 def _golden_output(device: OpenLink, golden: Golden, index: int, progress: Progress) -> np.ndarray:
-    output = device.link.outputs_of(golden.inputs[index].tobytes(), golden.runs)
+    output = device.link.outputs_of(golden.bytes_of(index), golden.runs)
     progress.advance()
     return check_output(index, output, golden.outputs[index], device.where)

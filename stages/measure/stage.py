@@ -79,17 +79,21 @@ def run(
     from stages.measure.accuracy import NOT_MEASURED, choose_inputs, measure_accuracy
     from stages.measure.energy import measure_energy, write_power
     from stages.measure.golden import read_golden, write_outputs
+    from stages.measure.input_form import input_form
     from stages.measure.modelled import profile_network
     from stages.measure.rows import audio_figures, device_record, layer_rows, write_layers, write_samples
     from stages.measure.session import BoardAccess, check_clock, measure_device, open_link
     from stages.measure.stack_check import check_stack
 
-    board, built, flashed = load_board(target.board), read_json(footprint), read_json(flash)
-    expected, graph = read_golden(golden), read_tflite(model)
+    built, flashed = read_json(footprint), read_json(flash)
+    board = load_board(target.board).at_clock(built["link"]["clock_hz"])
+    graph = read_tflite(model)
+    form = input_form(built, graph)
+    expected = read_golden(golden, form.sent)
     on_device = simplify(graph)  # what firmware compiled
     macs = graph_macs(graph), graph_macs(on_device)
     accuracy, audio = NOT_MEASURED, None
-    access = BoardAccess(wait_s=config.lock_wait, baud=config.baud)
+    access = BoardAccess(wait_s=config.lock_wait, baud=config.baud, first_baud=built["link"]["baud"])
     with open_link(target, board, flashed, twin, access) as link:
         check_clock(link, board)
         ops, build_id = len(built["ops"]), flashed["build_id"]
@@ -97,14 +101,14 @@ def run(
         check_stack(seen.memory.stack_high_water_bytes, built, target.source)
         if config.accuracy_inputs:
             chosen = choose_inputs(features, graph, config.accuracy_inputs)
-            accuracy = measure_accuracy(link.link, model.read_bytes(), graph, chosen, progress)
+            accuracy = measure_accuracy(link.link, model.read_bytes(), graph, chosen, form, progress)
         if built["front_end"] is not None:
             from stages.measure.audio.session import measure_audio  # torch: only where there is audio
 
             settings = {} if dataset is None else read_json(dataset)
             audio = measure_audio(link, built["front_end"], settings, model, graph, config.stream_words, progress)
         clip = None if audio is None else audio.clip.tobytes()
-        first_input = expected.inputs[0].tobytes()
+        first_input = expected.bytes_of(0)
         board = board.told(seen.boot_lines)
         profile = profile_network(twin, first_input, board, clip)
         front_end, per_op = audio_figures(built["front_end"], audio, profile)
@@ -112,10 +116,11 @@ def run(
         energy = measure_energy(link, board, seen, per_op, config.bench, config.energy, config.lock_wait)
     layers = layer_rows(on_device, built["ops"], seen, per_op, front_end, board)
     record = device_record(target, board, seen, per_op, front_end, energy, macs, layers)
+    record |= {"input_form": form.kind, "model_name": built["link"]["model_name"]}
     return Measured(
         samples=write_samples(out_dir / "samples.csv", experiment, target, seen, energy),
         device_layers=write_layers(out_dir / "layers.csv", layers),
-        outputs=write_outputs(out_dir / "outputs.npz", expected.inputs, seen.outputs),
+        outputs=write_outputs(out_dir / "outputs.npz", expected, seen.outputs),
         device=write_json(out_dir / "device.json", record),
         device_accuracy=write_json(out_dir / "accuracy_device.json", accuracy),
         power=write_power(out_dir / "power.npz", energy),

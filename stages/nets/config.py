@@ -7,15 +7,19 @@ the data (`for_data`); before there are any, a named network is as its family is
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, JsonValue, model_validator
+from pydantic import BeforeValidator, Field, JsonValue, field_validator, model_validator
 
+from boards import BOARDS_FOLDER
 from pipeline.errors import ConfigError
 from pipeline.stage import Config
 from pipeline.units import Bytes, Count
+
+DEVICE_OBJECTIVES = ("latency_ms", "energy_mj", "flash_bytes", "ram_bytes")
 
 NetworkName = Literal[
     "dscnn",
@@ -171,8 +175,47 @@ def _mismatch(key: str, wanted: Any, found: Any) -> str:
     return f"network.input_shape: found {sides[0]} (height, width, channels), the data are {sides[1]}; {way_out}"
 
 
-class BudgetConfig(Config):
-    """What the pruned network may use at most, at least one of the three; 1 KB = 1000 bytes."""
+_FIRMWARE_KEYS = ("weights", "runtime", "fusion", "optimise", "spare_ram")  # what cycles, flash and RAM depend on
+COST_MODULE = "stages.firmware.cost.network"  # known by name only: pruning does not depend on the compiler without need
+
+
+def _share(value: Any) -> Any:
+    """'60%' -> -0.6, which no latency can be."""
+    if isinstance(value, str) and value.strip().endswith("%"):
+        share = float(value.strip()[:-1]) / 100
+        if not 0 < share < 1:
+            raise ValueError(f"found {value!r}, needed a share between 0% and 100%, or milliseconds")
+        return -share
+    return value
+
+
+class BoardBudget(Config):
+    """What the firmware may use at most on one board."""
+
+    # Milliseconds, modelled; or a share such as 60% of what the network takes that just meets the other budgets.
+    latency_ms: Annotated[float, BeforeValidator(_share)] | None = None
+    energy_mj: Annotated[float, Field(gt=0)] | None = None  # of one inference, at the board's power
+    flash_bytes: Bytes | None = None  # of the whole image
+    ram_bytes: Bytes | None = None  # arena, scratch memory, stack, variables, buffers of the link
+
+    @field_validator("latency_ms")
+    @classmethod
+    def _is_time(cls, value: float | None) -> float | None:
+        if value is not None and (value == 0 or value <= -1):
+            raise ValueError(f"found {value:g}, needed milliseconds above zero, or a share such as 60%")
+        return value
+
+    @property
+    def own_limits(self) -> dict[str, float]:
+        given = {name: getattr(self, name) for name in DEVICE_OBJECTIVES}
+        return {name: value for name, value in given.items() if value is not None}
+
+
+class BudgetConfig(BoardBudget):
+    """What the pruned network may use at most, at least one of all; 1 KB = 1000 bytes.
+
+    Latency, energy, flash and RAM are those of the firmware on `board`, or on each of `boards`.
+    """
 
     peak_bytes: Bytes | None = None  # activations alive at once, in the best operator order
     size_bytes: Bytes | None = None  # int8 weights and int32 biases
@@ -180,19 +223,58 @@ class BudgetConfig(Config):
     # What peak_bytes means: classic, as in the paper; overlap, of firmware that writes outputs over dying inputs and
     # fuses layers row by row.
     runtime: Literal["classic", "overlap"] = "classic"
+    board: str | None = None
+    boards: dict[str, BoardBudget] = {}
+    firmware: dict[str, str] = {}  # taken over from the section `firmware`, where there is a budget for a board
     required: bool = True  # a network that somebody brings along need not have a budget
 
     @classmethod
     def completed(cls, values: Mapping[str, Any], sections: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
+        if values.get("boards") or values.get("board"):
+            given = sections.get("firmware", {})
+            values = {**values, "firmware": {key: given[key] for key in _FIRMWARE_KEYS if key in given}}
         return {"required": False, **values} if "bring" in sections else values
 
     @model_validator(mode="after")
     def _has_one(self) -> BudgetConfig:
-        if self.required and not self.limits:
+        if self.own_limits and self.board is None:
+            first = next(iter(self.own_limits))
+            raise ValueError(
+                f"found {first} without a board, needed the board it holds for, such as board: nucleo_f767zi"
+            )
+        if self.board is not None and not self.own_limits:
+            raise ValueError(f"found board {self.board}, needed a budget for it: {', '.join(DEVICE_OBJECTIVES)}")
+        for name, given in self.boards.items():
+            if not given.own_limits or name == self.board:
+                raise ValueError(f"found boards.{name} twice or empty, needed one of {', '.join(DEVICE_OBJECTIVES)}")
+        if self.required and not self.limits and not self.device_limits:
             raise ValueError("found no budget, needed at least one of peak_bytes, size_bytes and macs")
         return self
 
     @property
     def limits(self) -> dict[str, int]:
-        """The budgets that are given."""
-        return {key: value for key, value in self if key not in ("runtime", "required") and value is not None}
+        """The budgets of the paper that are given."""
+        given = {name: getattr(self, name) for name in ("peak_bytes", "size_bytes", "macs")}
+        return {name: value for name, value in given.items() if value is not None}
+
+    @property
+    def device_limits(self) -> dict[str, dict[str, float]]:
+        """Those of the firmware, by board."""
+        own = {} if self.board is None else {self.board: self.own_limits}
+        return own | {name: given.own_limits for name, given in self.boards.items()}
+
+    @property
+    def source_modules(self) -> tuple[str, ...]:
+        """The compiler, whose code a budget for a board depends on."""
+        return (COST_MODULE,) if self.device_limits else ()
+
+    def outside(self) -> Mapping[str, str]:
+        """What the compiler compiles, and the boards' figures."""
+        if not self.device_limits:
+            return {}
+        digest = hashlib.sha256()
+        for folder in ("firmware", *self.device_limits):
+            for file in sorted((BOARDS_FOLDER / folder).rglob("*")):
+                if file.is_file():
+                    digest.update(file.read_bytes())
+        return {"boards": digest.hexdigest()}

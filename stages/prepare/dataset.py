@@ -120,7 +120,7 @@ def write_features(
     for split in SPLITS:
         np.save(folder / f"{split}_y.npy", labels[split])
         if not recipe.in_shards:
-            _standardise(arrays[split][0], recipe.standardised_axis, mean, std)
+            standardise(arrays[split][0], recipe.standardised_axis, mean, std)
     if recipe.in_shards:
         shards = {split: len(arrays[split]) for split in SPLITS}
         write_json(folder / PIXELS, {"mean": mean.tolist(), "std": std.tolist(), "shards": shards})
@@ -183,7 +183,8 @@ def _moments(results: list[BatchResult], count: int) -> tuple[np.ndarray, np.nda
     return mean.astype(np.float32), std.astype(np.float32)
 
 
-def _standardise(array: np.ndarray, axis: int, mean: np.ndarray, std: np.ndarray) -> None:
+def standardise(array: np.ndarray, axis: int, mean: np.ndarray, std: np.ndarray) -> None:
+    """In place: what is stored, and what a network is fed later."""
     shape = [1] * array.ndim
     shape[axis] = len(mean)
     for start in range(0, len(array), BATCH):

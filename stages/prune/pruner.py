@@ -31,9 +31,9 @@ from stages.nets.channels import Channels, find_channels
 from stages.nets.config import BudgetConfig
 from stages.nets.narrowing import carry_over_optimiser, first_channels, kept_channels, narrowed
 from stages.prune.config import PruneConfig
-from stages.prune.masks import folded_forward
 from stages.prune.schedule import room, scheduled
-from stages.prune.task_loss import Loss
+from stages.prune.signal.masks import folded_forward
+from stages.prune.signal.task_loss import Loss
 from stages.prune.width_update import WidthState, WidthStep, WidthUpdate
 from stages.prune.widths import refuse_unreachable
 

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from stages.graph.memory.resources import resources
 from stages.nets.channels import Channels, find_channels
-from stages.prune.masks import first_broken_layer
 from stages.prune.objectives import Objectives
 from stages.prune.pruner import Pruner, started_pruner
+from stages.prune.signal.masks import first_broken_layer
 from stages.prune.task import Task
 from stages.prune.trajectory import TrajectoryRow
 from stages.prune.width_update import WidthStep, WidthUpdate
@@ -32,6 +32,7 @@ class PruningRun(Run):
     task: Task
     pruner: Pruner
     macs_trained: int = 0
+    given_back: int = 0  # channels, when the budgets were met
     rows: list[TrajectoryRow] = field(default_factory=list)
 
     @property
@@ -69,6 +70,7 @@ class PruningRun(Run):
         return {
             "pruner": self.pruner.state_dict(),
             "macs_trained": self.macs_trained,
+            "given_back": self.given_back,
             "rows": [asdict(row) for row in self.rows],
         }
 
@@ -85,6 +87,7 @@ class PruningRun(Run):
         if moved is None:
             return
         assert pruning is not None
+        self.given_back = pruning.state.given_back
         pruning.state.theta = agreed(torch.from_numpy(pruning.state.theta)).numpy()
         pruning.state.masks = [agreed(mask) for mask in pruning.state.masks]
         self.rows.append(TrajectoryRow.of(self.step, pruning.state.updates, loss, moved))
@@ -121,7 +124,7 @@ def started(task: Task, stored: Mapping[str, Any] | None = None) -> PruningRun:
     if stored is None:
         run.add_row(None)
     else:
-        run.macs_trained = stored["macs_trained"]
+        run.macs_trained, run.given_back = stored["macs_trained"], stored["given_back"]
         run.rows = [TrajectoryRow(**row) for row in stored["rows"]]
     return run
 

@@ -42,7 +42,7 @@ def run(
     checkpoint: Checkpoint,
 ) -> Pruned:
     from stages.nets.registry import save_architecture
-    from stages.prune.layer_table import write_layers
+    from stages.prune.signal.layer_table import write_layers
     from stages.prune.task import Task
     from stages.prune.training import prune_metrics, train, write_network
     from stages.prune.trajectory import group_names, write_trajectory

@@ -16,7 +16,7 @@ from stages.training import parallel
 from stages.training.augmentation import augmented
 from stages.training.config import PLAIN, TrainingConfig
 from stages.training.determinism import derived_seed, seeded
-from stages.training.device import chosen_device
+from stages.training.device import at_precision, chosen_device
 from stages.training.distillation import Teacher, load_teacher
 from stages.training.evaluation import accuracy, predictions
 from stages.training.examples import Examples, Split
@@ -72,7 +72,7 @@ class Task:
 
     def build(self, widths: tuple[int, ...] | None = None) -> nn.Module:
         net = parallel.with_whole_batch_statistics(with_unit_strides(build(self.network, widths)))
-        return net.to(self.device, memory_format=self.memory_format)
+        return at_precision(net, self.training.precision).to(self.device, memory_format=self.memory_format)
 
     @cached_property
     def memory_format(self) -> torch.memory_format:

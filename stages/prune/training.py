@@ -7,9 +7,10 @@ finite, budgets not met by the last epoch (StageError; a study that was told not
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -22,6 +23,8 @@ from stages.nets.config import BudgetConfig, NetworkConfig
 from stages.nets.registry import Architecture, architecture_of, build
 from stages.nets.user_network import import_user_network
 from stages.prune.config import PruneConfig
+from stages.prune.device import DeviceCosts
+from stages.prune.latency_share import with_absolute_latency
 from stages.prune.objectives import exceeded
 from stages.prune.run import PruningRun, started
 from stages.prune.task import Task
@@ -48,6 +51,8 @@ class Trained:
     macs_trained_relative: float  # computation spent, P_TSK included, over training the unpruned network for as long
     validation_accuracy: float
     test_accuracy: float
+    budget: BudgetConfig  # every figure in its unit
+    given_back: int  # channels
 
 
 def check(config: PruneConfig, network: NetworkConfig, budget: BudgetConfig, **_: Config) -> None:
@@ -67,7 +72,8 @@ def check(config: PruneConfig, network: NetworkConfig, budget: BudgetConfig, **_
             continue
         channels = find_channels(net, shape)
         if is_known:
-            refuse_unreachable(channels, config, budget, network.title)
+            absolute = with_absolute_latency(channels, config, budget)
+            refuse_unreachable(channels, config, absolute, network.title)
         return
 
 
@@ -75,6 +81,8 @@ def train(task: Task, progress: Progress, checkpoint: Checkpoint) -> Trained:
     """Train, prune, shrink, train on."""
     with reproducible(task.config.threads, task.device.type):
         unpruned = find_channels(task.build(), task.network.input_shape)
+        budget = with_absolute_latency(unpruned, task.config, task.budget)
+        task = task if budget is task.budget else replace(task, budget=budget)
         refuse_unreachable(unpruned, task.config, task.budget, task.network.title)
         run = loop.train(task.recipe, partial(started, task), task.batches, progress, checkpoint)
         if run.pruning is not None:
@@ -88,6 +96,10 @@ def _refuse_missed_budgets(task: Task, pruning: WidthUpdate) -> None:
     missed = [
         f"{name} is {getattr(left, name)}, needed {getattr(task.budget, name)}" for name in exceeded(left, task.budget)
     ]
+    if not missed and pruning.objectives.device is not None:
+        widths, device = pruning.widths(), pruning.objectives.device
+        used = device.exact(widths) or {}
+        missed = [f"{n} is {used.get(n, 'unknown')}, needed {device.limits[n].limit}" for n in device.exceeded(widths)]
     if missed and not task.config.may_miss(task.budget.limits):
         raise StageError(
             f"prune: budgets not met after {task.config.epochs} epochs and {pruning.state.updates} updates: "
@@ -108,6 +120,8 @@ def _result(task: Task, run: PruningRun, unpruned: Channels) -> Trained:
         macs_trained_relative=run.macs_trained / trained_unpruned,
         validation_accuracy=task.accuracy(run.net, run.forward, task.examples.validation),
         test_accuracy=task.accuracy(run.net, run.forward, task.examples.test),
+        budget=task.budget,
+        given_back=run.given_back,
     )
 
 
@@ -126,15 +140,36 @@ class PruneMetrics:
     macs_trained_relative: float
 
 
-def prune_metrics(trained: Trained, budget: BudgetConfig) -> PruneMetrics:
+@dataclass(frozen=True)
+class DeviceMetrics:
+    """What the firmware of the pruned network was predicted to take, and was allowed to."""
+
+    budget: dict[str, dict[str, float]]  # by board
+    predicted: dict[str, dict[str, float]]
+    given_back: int  # channels that the budgets had left room for
+
+
+def prune_metrics(trained: Trained, budget: BudgetConfig) -> dict[str, Any]:
+    """metrics.json"""
     after = resources(trained.pruned.graph, budget.runtime)
+    fits = not exceeded(after, budget)
+    device: dict[str, Any] = {}
+    if trained.budget.device_limits:
+        costs = DeviceCosts(trained.unpruned, trained.budget)
+        fits = fits and not costs.exceeded(trained.architecture.widths)
+        predicted = costs.figures(trained.architecture.widths)
+        device = {"device": asdict(DeviceMetrics(trained.budget.device_limits, predicted, trained.given_back))}
+    return asdict(_metrics(trained, budget, after, fits)) | device
+
+
+def _metrics(trained: Trained, budget: BudgetConfig, after: Resources, fits: bool) -> PruneMetrics:
     return PruneMetrics(
         validation_accuracy=trained.validation_accuracy,
         test_accuracy=trained.test_accuracy,
         before=resources(trained.unpruned.graph, budget.runtime),
         after=after,
         budget=budget.limits,
-        fits=not exceeded(after, budget),
+        fits=fits,
         widths=trained.architecture.widths,
         updates=max((row.update for row in trained.trajectory), default=0),
         macs_trained_relative=trained.macs_trained_relative,

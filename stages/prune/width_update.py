@@ -30,9 +30,10 @@ from stages.graph.memory.resources import Resources
 from stages.nets.channels import Channels
 from stages.nets.config import BudgetConfig
 from stages.prune.config import PruneConfig
-from stages.prune.masks import saliences, top_masks
+from stages.prune.give_back import given_back
 from stages.prune.objectives import Objectives, ResourceLoss
-from stages.prune.task_loss import Loss, TaskLoss, task_loss
+from stages.prune.signal.masks import saliences, top_masks
+from stages.prune.signal.task_loss import Loss, TaskLoss, task_loss
 from stages.prune.widths import WidthRule
 from stages.training.determinism import seeded
 
@@ -50,6 +51,7 @@ class WidthState:
     reached: bool = False
     alpha_resource: float | None = None  # set by the first update
     alpha_task: float | None = None
+    given_back: int = 0  # channels, when the budgets were met
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,7 +112,10 @@ class WidthUpdate:
             self.state.reached = True
         else:
             uses_task = self.config.losses == "task" or (self.config.losses == "both" and not self._hurries(left))
-            move = self._move(self.task_loss(net, x, y) if uses_task else None)
+            task = self.task_loss(net, x, y) if uses_task else None
+            move = self._move(task)
+            if self.state.reached and self.objectives.device is not None:
+                self._give_back(task)
         changed = self._renew_masks(net)
         widths = self.widths()
         return WidthStep(widths, self.objectives.resources(widths), move, changed)
@@ -137,15 +142,31 @@ class WidthUpdate:
 
     def moves_needed(self, limit: int, rate: float | None = None) -> int:
         """How many updates from here take the widths to the budgets, by resources alone; `limit` if as many or more."""
+        return self._walked(limit, rate)[0]
+
+    def by_resources(self, limit: int) -> tuple[int, ...]:
+        """The widths at which they arrive."""
+        return self._walked(limit)[1]
+
+    def _walked(self, limit: int, rate: float | None = None) -> tuple[int, tuple[int, ...]]:
         trial = copy.copy(self)
+        trial.objectives = self.objectives.estimated()
         trial.config = self.config.model_copy(update={"losses": "resource"} | ({} if rate is None else {"rate": rate}))
-        trial.state = replace(self.state, reached=not self.objectives.exceeded(self.widths()))
+        trial.state = replace(self.state, reached=not trial.objectives.exceeded(self.widths()))
         moves = 0
         while not trial.state.reached and moves < limit:
             trial.state.updates += 1
             trial._move(None)
             moves += 1
-        return moves
+        return moves, trial.widths()
+
+    def _give_back(self, task: TaskLoss | None) -> None:
+        """What is left of the budgets, to the groups where the task wants it most."""
+        before = self.widths()
+        found = given_back(self.rule, self.objectives, before, None if task is None else task.gradient)
+        self.state.theta = np.log(np.array(found) / self.rule.full)
+        self.state.given_back = sum(found) - sum(before)
+        assert self.widths() == found
 
     def _move(self, task: TaskLoss | None) -> Move:
         if self.config.losses == "task":
@@ -187,11 +208,14 @@ class WidthUpdate:
         def after(share: float) -> np.ndarray:
             return np.maximum(start - share * decrease, lowest)
 
+        judge = self.objectives if self.objectives.device is None else self.objectives.estimated()
+
         def is_enough(share: float) -> bool:
-            return enough(self.objectives.exceeded(self.widths(after(share))))
+            return enough(judge.exceeded(self.widths(after(share))))
 
         share = 1.0
-        if is_enough(share):
+        # Where the quick costs already think that it is enough, and the exact ones do not, the whole step is taken.
+        if is_enough(share) and (self.objectives.device is None or not is_enough(0.0)):
             too_little = 0.0
             for _ in range(BISECTIONS):
                 middle = (too_little + share) / 2

@@ -62,19 +62,36 @@ def refuse_unreachable(channels: Channels, config: PruneConfig, budget: BudgetCo
     """ConfigError for a budget below what the narrowest network needs."""
     objectives = Objectives(channels, config, budget)
     smallest = WidthRule(channels, config).smallest
-    for name in objectives.exceeded(smallest):
-        unit = "" if name == "macs" else " B"
-        wanted, reachable = budget.limits[name], f"{objectives.used(name, smallest)}{unit}"
+    for name in objectives.exceeded(smallest, exactly=True):
+        unit = _unit(name)
+        wanted = objectives.limits[name]
+        used = objectives.used_exactly(name, smallest)
+        if used is None:
+            raise ConfigError(
+                f"budget: {title} with {_narrowest(smallest)} does not fit the memory of "
+                f"{' or '.join(budget.device_limits)}; choose a board with more memory or a smaller network"
+            )
+        reachable = f"{_rounded_up(used)}{unit}"
         way_out = f"raise the budget to at least {reachable}"
         for keys, loosened in _LOOSENED.items():
-            least = objectives.used(name, WidthRule(channels, config.model_copy(update=loosened)).smallest)
-            if wanted >= least:
-                way_out += f" or lower {keys} (1 needs {least}{unit})"
+            least = objectives.used_exactly(name, WidthRule(channels, config.model_copy(update=loosened)).smallest)
+            if least is not None and wanted >= least:
+                way_out += f" or lower {keys} (1 needs {_rounded_up(least)}{unit})"
                 break
         raise ConfigError(
-            f"budget.{name}: {wanted}{unit} cannot be met, {title} with {_narrowest(smallest)} "
+            f"budget.{name}: {wanted:.10g}{unit} cannot be met, {title} with {_narrowest(smallest)} "
             f"needs {reachable}; {way_out}"
         )
+
+
+def _unit(name: str) -> str:
+    objective = name.rpartition(".")[2]
+    return {"macs": "", "latency_ms": " ms", "energy_mj": " mJ"}.get(objective, " B")
+
+
+def _rounded_up(value: float) -> str:
+    """Three decimals of what is no whole number."""
+    return f"{value}" if isinstance(value, int) or value == int(value) else f"{np.ceil(value * 1000) / 1000:.3f}"
 
 
 def _narrowest(smallest: tuple[int, ...]) -> str:

@@ -104,6 +104,7 @@ class BoardFigures:
     latency_ms_modelled_span: tuple[float, float] | None = None  # what a board is likely to take by that
     stack_high_water_bytes: int | None = None  # seen on the device
     stack_bytes: int | None = None  # reserved
+    measurement_point_modelled: str | None = None  # what the modelled power is that of: board, mcu or core
 
     @property
     def energy_mj_modelled_uncertainty(self) -> float | None:
@@ -166,6 +167,7 @@ def board_figures(name: str, footprint: Path, samples: Path, device: Path, devic
         latency_ms_modelled_span=_span(latency_ms_modelled, doubt),
         latency_ms=spread_of(rows, "latency_ms"),
         power_w_modelled=power_w,
+        measurement_point_modelled=told.get("measurement_point_modelled"),
         energy_mj_modelled=None if latency_ms_modelled is None else power_w * latency_ms_modelled,
         lines=tuple(device_lines(told, tested)),
         energy_mj=spread_of(rows, "energy_mj"),

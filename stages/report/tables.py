@@ -49,6 +49,8 @@ def summary_rows(network: NetworkFigures, boards: Sequence[BoardFigures]) -> Ite
             "energy_mj_modelled_uncertainty": figures.energy_mj_modelled_uncertainty,
             "model_sha256": network.model_sha256,
             **_doubt(figures),
+            "measurement_point": figures.energy.get("measurement_point") if figures.energy_mj else None,
+            "measurement_point_modelled": figures.measurement_point_modelled,
         }
 
 
@@ -83,6 +85,8 @@ def energy_rows(network: NetworkFigures, boards: Sequence[BoardFigures]) -> Iter
             **_spread("energy_mj", figures.energy_mj),
             "energy_mj_simulated": figures.energy_mj_simulated.mean if figures.energy_mj_simulated else None,
             **{key: measured.get(key) for key in (*_ENERGY_HOW, *_ENERGY_PARTS)},
+            "measurement_point": measured.get("measurement_point"),
+            "measurement_point_modelled": figures.measurement_point_modelled,
         }
 
 

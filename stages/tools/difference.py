@@ -8,7 +8,7 @@ Ops that are fused row-wise (`firmware.fusion`) are one op on the device: only t
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,8 @@ from stages.graph.simplify.simplification import simplify
 from stages.graph.tflite.float_edges import strip_float_edges
 from stages.graph.tflite.reader import read_tflite
 from stages.measure.golden import read_golden
-from stages.measure.session import open_link
+from stages.measure.input_form import input_form
+from stages.measure.session import BoardAccess, open_link
 
 _BITS_A_BYTE = 30  # on the line: two hex digits of ten bits each, with their share of the line's ends
 _REPLY_S = 10.0
@@ -65,9 +66,11 @@ def differences(artifacts: Mapping[str, Path], board: str, source: str, most_inp
     target = Target(board, "virtual" if source == "virtual" else "hardware")
     graph = simplify(strip_float_edges(read_tflite(artifacts["model"])).graph)  # what firmware compiled
     inputs = read_golden(artifacts["golden"]).inputs[:most_inputs]
-    kernels = read_json(artifacts["footprint"])["ops"]
-    with open_link(target, load_board(board), read_json(artifacts["flash"]), artifacts["twin"]) as device:
-        found = first_difference(device.link, graph, inputs, kernels)
+    built = read_json(artifacts["footprint"])
+    kernels, form = built["ops"], input_form(built, graph)
+    access = BoardAccess(first_baud=built["link"]["baud"])
+    with open_link(target, load_board(board), read_json(artifacts["flash"]), artifacts["twin"], access) as device:
+        found = first_difference(device.link, graph, inputs, kernels, form.sent)
     record: dict[str, Any] = {
         "board": board,
         "source": target.source,
@@ -82,14 +85,18 @@ def differences(artifacts: Mapping[str, Path], board: str, source: str, most_inp
 
 
 def first_difference(
-    link: DeviceLink, graph: Graph, inputs: np.ndarray, kernels: list[Mapping[str, Any]]
+    link: DeviceLink,
+    graph: Graph,
+    inputs: np.ndarray,
+    kernels: list[Mapping[str, Any]],
+    as_sent: Callable[[np.ndarray], np.ndarray] = lambda values: values,
 ) -> LayerDifference | None:
     """None when every op agrees for every input."""
     for index, one in enumerate(inputs):
         # One by one: a network with a state begins each time with its first one, as the device does.
         host = run_graph(graph, [values[np.newaxis] for values in _samples(graph, one)])
         results = [host[graph.ops[chosen["ops"][-1]].outputs[0]][0] for chosen in kernels]
-        found = link.on_input(one.tobytes(), lambda results=results: _first_op(link, results))
+        found = link.on_input(as_sent(one).tobytes(), lambda results=results: _first_op(link, results))
         if found is not None:
             op, device_bytes = found
             return _described(kernels[op], op, index, device_bytes, results[op])

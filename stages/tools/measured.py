@@ -1,12 +1,19 @@
-"""What `pipeline measure MODEL.tflite` prints: one network on one board."""
+"""What `pipeline measure MODEL.tflite` prints, and keeps: one network on one board."""
 
 from __future__ import annotations
 
 import csv
+import math
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
+from boards import load_board
 from pipeline.stage import Answer, read_json
+from stages.tools.mlperf.runner_files import write_runner_files
+from stages.tools.mlperf.tasks import LEAST_WINDOW_S, task_of_model
+
+_IMAGES = ("firmware.elf", "firmware.bin", "firmware.hex", "twin.elf", "footprint.json")
 
 
 def measured(folders: Mapping[str, Path]) -> Answer:
@@ -43,6 +50,19 @@ def measured(folders: Mapping[str, Path]) -> Answer:
     lines = [f"{key:<{width}}  {_shown(value)}" for key, value in record.items()]
     checked = f"{device['golden_outputs_equal']} outputs are bit-identical to TensorFlow Lite Micro's"
     return Answer("\n".join([*lines, checked]), record)
+
+
+def keep(folders: Mapping[str, Path], out: Path) -> None:
+    """What was measured, the images that it was measured with, and what MLPerf Tiny's runner needs to drive them."""
+    for file in sorted(path for path in folders["measure"].rglob("*") if path.is_file()):
+        shutil.copyfile(file, out / file.name)
+    for name in _IMAGES:
+        shutil.copyfile(folders["firmware"] / name, out / name)
+    device = read_json(folders["measure"] / "device.json")
+    link = read_json(folders["firmware"] / "footprint.json")["link"]
+    seconds = (device["latency_ms_modelled"] or 1.0) / 1e3
+    inferences = math.ceil(1.1 * LEAST_WINDOW_S / seconds)
+    write_runner_files(out, load_board(device["board"]), link["baud"], task_of_model(link["model_name"]), inferences)
 
 
 def _shown(value: object) -> str:

@@ -27,7 +27,7 @@ from pipeline.stage import Checkpoint, Progress
 from stages.training.averaging import Average
 from stages.training.config import PLAIN, TrainingConfig
 from stages.training.determinism import derived_seed
-from stages.training.device import at_precision, gradient_scaler
+from stages.training.device import gradient_scaler
 from stages.training.distillation import Teacher
 from stages.training.mixing import Labels, mixed
 from stages.training.parallel import (
@@ -209,9 +209,7 @@ def _loss(recipe: Recipe, run: Run, x: Tensor, y: Tensor) -> Tensor:
     labels: Labels | None = None
     if switches.mixup or switches.cutmix:
         x, labels = mixed(x, y, switches.mixup, switches.cutmix, recipe.seed, run.step)
-    with at_precision(recipe.precision, run.device):
-        logits = run.forward(x)
-    logits = logits if logits.dtype == torch.float32 else logits.float()
+    logits = run.forward(x)
     loss = F.cross_entropy(logits, y, label_smoothing=smoothing) if labels is None else labels.loss(logits, smoothing)
     return loss if run.teacher is None else run.teacher.joined(loss, logits, x)
 

@@ -24,10 +24,10 @@ import torch
 import torch.nn.functional as F
 
 from stages.prune.config import PruneConfig
-from stages.prune.masks import folded_forward, saliences, top_masks
 from stages.prune.run import PruningRun, started
+from stages.prune.signal.masks import folded_forward, saliences, top_masks
+from stages.prune.signal.task_loss import task_loss
 from stages.prune.task import Task
-from stages.prune.task_loss import task_loss
 from stages.training.determinism import reproducible
 from stages.training.examples import Split, load_examples
 from stages.training.loop import train_step

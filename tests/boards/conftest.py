@@ -115,5 +115,6 @@ def images(network: Graph, tmp_path_factory: pytest.TempPathFactory) -> dict[str
     with mapping_compiler(tmp_path_factory.mktemp("bin")):
         for board in board_names():
             (folder / board).mkdir()
-            built[board] = firmware.function(model, model, config=FirmwareConfig(), board=board, out_dir=folder / board)
+            config = FirmwareConfig(model_name="kws01")
+            built[board] = firmware.function(model, None, config=config, board=board, out_dir=folder / board)
     return built

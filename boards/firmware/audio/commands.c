@@ -5,6 +5,7 @@
 #include "audio.h"
 #include "base64.h"
 #include "bench.h"
+#include "board.h"
 #include "crc32.h"
 #include "model.h"
 #include "protocol.h"
@@ -21,7 +22,7 @@ static void audio_append(const char *digits)
     if (!base64_decode(digits, bytes, sizeof bytes, &count)) {
         command_put_error("Not base64", "");
     } else {
-        command_append("audio", &audio_load, bytes, count);
+        command_append(&audio_load, bytes, count);
     }
 }
 
@@ -107,6 +108,37 @@ static void put_detection(const struct stream_detection *detection)
     text_put("]\r\n");
 }
 
+static uint64_t busy_ticks; /* since `start` */
+static bool is_listening;
+
+static void put_heard(void)
+{
+    text_put("m-heard-[");
+    text_put_decimal(stream_hops());
+    text_put_field(",", stream_detections());
+}
+
+static void run_start(const struct words *words)
+{
+    (void)words;
+    stream_start();
+    busy_ticks = 0;
+    is_listening = true;
+    bench_lap();
+}
+
+static void run_stop(const struct words *words)
+{
+    (void)words;
+    if (!is_listening) { /* the runner stops before it starts, in case somebody had started */
+        return;
+    }
+    is_listening = false;
+    bench_lap();
+    put_heard();
+    text_put_field("m-busy-[", busy_ticks);
+}
+
 static void hear(bool trace)
 {
     const uint32_t samples = audio_load.loaded / (uint32_t)sizeof audio_buffer[0];
@@ -114,7 +146,10 @@ static void hear(bool trace)
     while (heard < samples) {
         struct stream_detection detection;
         uint32_t taken = 0;
+        const uint64_t started = board_ticks();
         const enum stream_event event = stream_hear(&audio_buffer[heard], samples - heard, &taken, &detection);
+        busy_ticks += board_ticks() - started;
+        board_alive();
         heard += taken;
         if (trace && event != STREAM_WAITS) {
             put_frame();
@@ -126,11 +161,7 @@ static void hear(bool trace)
             put_detection(&detection);
         }
     }
-    text_put("m-heard-[");
-    text_put_decimal(stream_hops());
-    text_put(",");
-    text_put_decimal(stream_detections());
-    text_put("]\r\n");
+    put_heard();
 }
 
 static void run_stream(const struct words *words)
@@ -162,6 +193,8 @@ const struct command AUDIO_COMMANDS[] = {
     {"listen", 1, run_listen},
 #if MODEL_FRONT_END == MODEL_FRONT_END_STREAM
     {"stream", 2, run_stream},
+    {"start", 1, run_start},
+    {"stop", 1, run_stop},
 #endif
 };
 const uint32_t AUDIO_COMMAND_COUNT = sizeof AUDIO_COMMANDS / sizeof AUDIO_COMMANDS[0];

@@ -12,6 +12,9 @@
  *     stream start      forget all audio heard so far
  *     stream feed       hear the loaded audio, in pieces of any length: m-heard-[hops,detections], both since the
  *                       start, and before it one line m-detection-[hop,class,sum] for every word found
+ *     start, stop       MLPerf Tiny's streaming wake word: `start` is `stream start` and a timestamp; `stop` is another
+ *                       one, m-heard-[hops,detections] and m-busy-[ticks]: what hearing took since the start, without
+ *                       the time in which audio was on its way; over the audio's own length it is the duty cycle
  *     stream trace      the same, and m-frame-[hop,hex] for every hop, m-sums-[hop,sum,sum,...] for every run
  */
 #ifndef COMMANDS_H

@@ -55,7 +55,9 @@ bool board_chip(uint32_t index, struct board_register *found);
 #define BOARD_MEASURES_ENERGY 0
 #endif
 
-/* A falling edge on the timestamp pin, which stays low for at least a microsecond. */
+/* A falling edge on the timestamp pin, which stays low for BOARD_PULSE_US: an instrument of a million samples a second
+ * sees ten of them; the protocol asks for one microsecond. */
+#define BOARD_PULSE_US 10u
 void board_pulse(void);
 
 /* All is well: the watchdog starts anew. Due once an inference and while waiting; without it for half a minute (boards)
@@ -65,7 +67,7 @@ void board_alive(void);
 /* The watchdog caused the last reset. */
 bool board_was_hung(void);
 
-/* Name as in board.yaml. */
+/* Name as in board.yaml; a twin's says that it is one. */
 const char *board_name(void);
 
 /* Deepest use of the stack since start-up, and its size; both in bytes. */

@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "bench.h"
+#include "float_end.h"
+#include "input.h"
 #include "model.h"
 #include "text.h"
 
@@ -40,12 +42,21 @@ void command_put_results(void)
 {
     const int8_t *output = bench_output();
     text_put("m-results-[");
+#ifdef MODEL_ANSWERS_ERROR
+    const uint64_t error = float_end_error_thousandths(input_buffer, output);
+    if (error == UINT64_MAX) {
+        text_put("inf");
+    } else {
+        text_put_thousandths(error);
+    }
+#else
     for (uint32_t index = 0; index < MODEL_RESULTS; index++) {
         MODEL_RESULT_TYPE value;
         memcpy(&value, &output[index * sizeof value], sizeof value);
         text_put(index == 0u ? "" : ",");
         text_put_milli(value - MODEL_OUTPUT_ZERO_POINT, MODEL_OUTPUT_MILLI_Q32);
     }
+#endif
     text_put("]\r\n");
 }
 
@@ -66,15 +77,12 @@ bool command_decimal(const char *word, uint32_t *value)
 }
 
 /* The N of `NAME load N`; 0 after an error message. */
-static uint32_t announced_bytes(const struct load *load, const struct words *words)
+static uint32_t announced_bytes(struct load *load, const struct words *words)
 {
     uint32_t bytes = 0;
+    load->is_broken = true; /* until one is begun or placed */
     if (words->count < 3u || !command_decimal(words->at[2], &bytes) || bytes == 0u) {
-        text_put("e-[");
-        text_put(words->at[0]);
-        text_put(" ");
-        text_put(words->at[1]);
-        text_put(" needs the number of bytes, above 0]\r\n");
+        command_put_error("Number of bytes needed, above 0", "");
         return 0;
     }
     if (bytes > load->room) {
@@ -93,33 +101,27 @@ void command_begin_load(struct load *load, const struct words *words)
     }
 }
 
+static void put_done(void)
+{
+    text_put("m-load-done\r\n");
+}
+
 bool command_place_load(struct load *load, const struct words *words)
 {
     const uint32_t bytes = announced_bytes(load, words);
     if (bytes == 0u || load_place(load, bytes) != LOAD_COMPLETE) {
         return false;
     }
-    text_put("m-load-done\r\n");
+    put_done();
     return true;
 }
 
-void command_append(const char *name, struct load *load, const uint8_t *bytes, uint32_t count)
+void command_append(struct load *load, const uint8_t *bytes, uint32_t count)
 {
-    switch (load_append(load, bytes, count)) {
-    case LOAD_COMPLETE:
-        text_put("m-load-done\r\n");
-        break;
-    case LOAD_NONE:
-        text_put("e-[No load under way: send ");
-        text_put(name);
-        text_put(" load first]\r\n");
-        break;
-    case LOAD_TOO_LONG:
-        text_put("e-[More bytes than ");
-        text_put(name);
-        text_put(" load announced]\r\n");
-        break;
-    case LOAD_OK:
-        break;
+    const enum load_status status = load_append(load, bytes, count);
+    if (status == LOAD_COMPLETE) {
+        put_done();
+    } else if (status == LOAD_NONE) {
+        command_put_error("No load under way: send load first", "");
     }
 }

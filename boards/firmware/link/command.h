@@ -26,7 +26,7 @@ void command_put_error(const char *text, const char *detail);
 /* The bytes in hex, 32 a line, each line `HEAD...]`. */
 void command_put_hex(const char *head, const uint8_t *bytes, uint32_t count);
 
-/* `m-results-[...]`: the output of the last inference, dequantised. */
+/* `m-results-[...]`: the output of the last inference, dequantised, or how far it is from the input (float_end.h). */
 void command_put_results(void);
 
 /* Decimal digits only, below 10^9. */
@@ -37,6 +37,6 @@ void command_begin_load(struct load *load, const struct words *words);
 bool command_place_load(struct load *load, const struct words *words); /* false after an error message */
 
 /* What `NAME HH..` has decoded. */
-void command_append(const char *name, struct load *load, const uint8_t *bytes, uint32_t count);
+void command_append(struct load *load, const uint8_t *bytes, uint32_t count);
 
 #endif

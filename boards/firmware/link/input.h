@@ -11,15 +11,23 @@
 #define INPUT_IS_UINT8 0
 #endif
 
+/* What a host sends: a byte a value, or a float32 where model.h says how to quantise it. */
+#ifdef MODEL_INPUT_SCALE
+#define INPUT_SENT_BYTES (MODEL_INPUT_BYTES * 4u)
+#else
+#define INPUT_SENT_BYTES MODEL_INPUT_BYTES
+#endif
+
 /* Known by name to a debug probe, which may write it directly (`db place`). */
-extern uint8_t input_buffer[MODEL_INPUT_BYTES];
+extern uint8_t input_buffer[INPUT_SENT_BYTES];
 extern struct load input_load;
 
 /* All bytes zero, no load under way; before anything else here. */
 void input_clear(void);
 
 /* The bytes in the buffer are changed in place between what the host sent and what the tensor holds, where these differ
- * (INPUT_IS_UINT8: what was sent is 128 more), so that no inference has to convert. Both calls may be repeated. */
+ * (INPUT_IS_UINT8: what was sent is 128 more), so that no inference has to convert. Floats stay, and are quantised
+ * beside the buffer. Both calls may be repeated. */
 void input_as_sent(void);
 void input_as_tensor(void);
 

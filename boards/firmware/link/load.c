@@ -7,6 +7,7 @@ void load_clear(struct load *load)
     memset(load->bytes, 0, load->room);
     load->announced = 0;
     load->loaded = 0;
+    load->is_broken = false;
 }
 
 enum load_status load_begin(struct load *load, uint32_t bytes)
@@ -19,16 +20,21 @@ enum load_status load_begin(struct load *load, uint32_t bytes)
     return LOAD_OK;
 }
 
+bool load_is_whole(const struct load *load)
+{
+    return load->announced == 0u && !load->is_broken;
+}
+
 enum load_status load_append(struct load *load, const uint8_t *bytes, uint32_t count)
 {
     if (load->announced == 0u) {
+        load->is_broken = true; /* `load` itself was lost, and what the buffer holds is an older input */
         return LOAD_NONE;
     }
-    if (count > load->announced - load->loaded) {
-        return LOAD_TOO_LONG;
-    }
-    memcpy(&load->bytes[load->loaded], bytes, count);
-    load->loaded += count;
+    const uint32_t missing = load->announced - load->loaded;
+    const uint32_t taken = count < missing ? count : missing;
+    memcpy(&load->bytes[load->loaded], bytes, taken);
+    load->loaded += taken;
     if (load->loaded < load->announced) {
         return LOAD_OK;
     }
@@ -42,6 +48,7 @@ enum load_status load_place(struct load *load, uint32_t bytes)
         return LOAD_TOO_LONG;
     }
     memset(&load->bytes[bytes], 0, load->room - bytes);
+    load->is_broken = false;
     load->announced = 0;
     load->loaded = bytes;
     return LOAD_COMPLETE;

@@ -6,13 +6,14 @@
 #ifndef LOAD_H
 #define LOAD_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 enum load_status {
     LOAD_OK,       /* taken, more is expected */
     LOAD_COMPLETE, /* taken, the load is done */
     LOAD_NONE,     /* refused: no load was begun, or it is done already */
-    LOAD_TOO_LONG, /* refused: more than the load announced, or than the buffer holds */
+    LOAD_TOO_LONG, /* refused: more than the buffer holds */
 };
 
 struct load {
@@ -20,6 +21,7 @@ struct load {
     uint32_t room;      /* bytes in the buffer */
     uint32_t announced; /* bytes of the load under way, 0 for none */
     uint32_t loaded;
+    bool is_broken; /* something of it was refused since it was begun */
 };
 
 /* Forget everything: all bytes zero, no load under way. */
@@ -28,7 +30,10 @@ void load_clear(struct load *load);
 /* Begin a load of `bytes` (1 .. room); earlier contents are cleared. */
 enum load_status load_begin(struct load *load, uint32_t bytes);
 
-/* Append; all of the bytes or none are taken. */
+/* Nothing is missing of the last load, and nothing of it was refused. Before the first one: true. */
+bool load_is_whole(const struct load *load);
+
+/* Append; bytes beyond those announced are disregarded, as the protocol's own firmware does. */
 enum load_status load_append(struct load *load, const uint8_t *bytes, uint32_t count);
 
 /* A debug probe has written the first `bytes` of the buffer: take them as loaded, and clear the others. */

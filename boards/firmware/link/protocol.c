@@ -52,6 +52,8 @@ static void run_name(const struct words *words)
     text_put_bracketed("m-name-dut-[", board_name());
 }
 
+static void run_help(const struct words *words);
+
 static void run_profile(const struct words *words)
 {
     (void)words;
@@ -85,7 +87,9 @@ static void db_append(const char *digits)
         command_put_error("Insufficent number of hex digits", ""); /* the spelling is the protocol's */
         return;
     }
-    for (; digits[0] != '\0'; digits += 2) {
+    /* What comes behind the last byte announced is not even looked at, as in the protocol's own firmware. */
+    const uint32_t wanted = input_load.announced == 0u ? sizeof bytes : input_load.announced - input_load.loaded;
+    for (; digits[0] != '\0' && count < wanted; digits += 2) {
         const int high = hex_digit(digits[0]);
         const int low = hex_digit(digits[1]);
         if (high < 0 || low < 0) {
@@ -95,30 +99,27 @@ static void db_append(const char *digits)
         }
         bytes[count++] = (uint8_t)(high * 16 + low);
     }
-    command_append("db", &input_load, bytes, count);
+    command_append(&input_load, bytes, count);
 }
 
 static void run_db(const struct words *words)
 {
-    if (words->count < 2u) {
-        command_put_error("db needs load, print or hex digits", "");
-        return;
-    }
-    if (strcmp(words->at[1], "place") == 0) {
+    const char *const what = words->count > 1u ? words->at[1] : "0"; /* a digit too few, like any odd number of them */
+    if (strcmp(what, "place") == 0) {
         if (command_place_load(&input_load, words)) {
             input_was_placed();
         }
         return;
     }
     input_as_sent();
-    if (strcmp(words->at[1], "load") == 0) {
+    if (strcmp(what, "load") == 0) {
         command_begin_load(&input_load, words);
     } else if (words->count > 2u) {
         command_put_error("Unexpected argument: ", words->at[2]);
-    } else if (strcmp(words->at[1], "print") == 0) {
+    } else if (strcmp(what, "print") == 0) {
         db_print();
     } else {
-        db_append(words->at[1]);
+        db_append(what);
     }
 }
 
@@ -132,6 +133,10 @@ static void run_infer(const struct words *words)
 {
     if (board_trouble() != NULL) { /* on a clock that is not the described one nothing is a measurement */
         command_put_error("Not measured: ", board_trouble());
+        return;
+    }
+    if (!load_is_whole(&input_load)) {
+        command_put_error("Input incomplete: load it again", "");
         return;
     }
     uint32_t inferences = DEFAULT_INFERENCES;
@@ -206,6 +211,7 @@ static void run_reset(const struct words *words)
 }
 
 static const struct command COMMANDS[] = {
+    {"help", 1, run_help},
     {"name", 1, run_name},
     {"profile", 1, run_profile},
     {"timestamp", 1, run_timestamp},
@@ -225,6 +231,25 @@ static const struct command COMMANDS[] = {
     {"tensor", 3, tensor_run},
     {"check", 1, reply_check_run},
 };
+
+static void put_names(const struct command *table, size_t count)
+{
+    for (size_t index = 0; index < count; index++) {
+        text_put_bracketed("m-help-[", table[index].name);
+    }
+}
+
+static void run_help(const struct words *words)
+{
+    (void)words;
+    put_names(COMMANDS, sizeof COMMANDS / sizeof COMMANDS[0]);
+#if MODEL_FRONT_END
+    put_names(AUDIO_COMMANDS, AUDIO_COMMAND_COUNT);
+#endif
+#if BRINGUP_STAGE
+    put_names(BRINGUP_COMMANDS, BRINGUP_COMMAND_COUNT);
+#endif
+}
 
 /* Split in place at spaces; words beyond COMMAND_MAX_WORDS are dropped, the count tells that there were too many. */
 static struct words split(char *text)

@@ -3,7 +3,7 @@
  * The host sends words separated by spaces and ended by '%', at most PROTOCOL_COMMAND_CHARACTERS before it (`audio`:
  * PROTOCOL_LINE_CHARACTERS). Replies are lines ended by CR LF; every command, also a refused one, ends with `m-ready`.
  *
- *     name  profile  timestamp  db load N  db HH..  db print  infer [N [W]]  results      (MLPerf Tiny)
+ *     help  name  profile  timestamp  db load N  db HH..  db print  infer [N [W]]  results      (MLPerf Tiny)
  *     build       m-build-[16 hex digits]        identifies the sources of this image
  *     db place N  m-load-done                    a debug probe has written the first N bytes of input_buffer
  *     crc         m-crc-[8 hex digits]           CRC-32 of the bytes loaded so far
@@ -21,6 +21,7 @@
  *     (audio/commands.h: those of a firmware with a front end)
  *     reset       starts again; `m-ready` is the one that ends the boot messages
  *
+ * `infer` after a load of which something is missing, or was refused, is refused, too: its results would look well.
  * A line in which a byte was damaged or lost is not run: `e-[Line damaged on its way here, N bytes since start]`.
  * An image built for energy (`m-timestamp-mode-energy`) prints no `m-lap-us`: it pulses the timestamp pin instead.
  * The boot message, from the mode to `m-init-done`, also says `m-[reset by watchdog]`, `m-[trouble: ...]` where nothing

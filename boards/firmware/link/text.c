@@ -79,8 +79,13 @@ void text_put_milli(int32_t value, int64_t unit_q32)
     if (product < 0 && milli != 0u) {
         put('-');
     }
-    const uint32_t places = divide(&milli, 1000u);
-    text_put_decimal(milli);
+    text_put_thousandths(milli);
+}
+
+void text_put_thousandths(uint64_t value)
+{
+    const uint32_t places = divide(&value, 1000u);
+    text_put_decimal(value);
     put('.');
     put(DIGITS[places / 100u]);
     put(DIGITS[places / 10u % 10u]);

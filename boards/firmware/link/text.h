@@ -14,6 +14,9 @@ void text_put_count(const char *head, uint64_t value, const char *tail);
 /* `HEADvalue]`, `HEADtext]` and the end of a line. */
 void text_put_field(const char *head, uint64_t value);
 void text_put_bracketed(const char *head, const char *text);
+
+/* As a decimal with three places. */
+void text_put_thousandths(uint64_t value);
 void text_put_hex8(uint8_t value);   /* two digits, lower case */
 void text_put_hex32(uint32_t value); /* eight digits, lower case */
 

@@ -117,7 +117,7 @@ bool board_chip(uint32_t index, struct board_register *found)
 void board_pulse(void)
 {
     pin_set(TIMESTAMP_PIN, false);
-    counter_pause_us(2); /* not by the cycle counter, which a debugger may stop */
+    counter_pause_us(BOARD_PULSE_US); /* not by the cycle counter, which a debugger may stop */
     pin_set(TIMESTAMP_PIN, true);
 }
 

@@ -15,6 +15,7 @@ from boards import BOARDS_FOLDER, Board
 from stages.firmware.build.toolchain import Toolchain, copy_image
 from stages.firmware.front_end import FrontEnd
 from stages.firmware.front_end_source import front_end_header, front_end_source, stream_settings
+from stages.firmware.link_settings import LinkSettings
 from stages.firmware.model_source import CompiledModel, model_assembly, model_header, model_source
 from stages.firmware.placement import Placement
 
@@ -38,12 +39,17 @@ class Images:
 
 
 def write_sources(
-    model: CompiledModel, name: str, placement: Placement, folder: Path, front_end: FrontEnd | None = None
+    model: CompiledModel,
+    name: str,
+    placement: Placement,
+    folder: Path,
+    front_end: FrontEnd | None = None,
+    more_macros: str = "",
 ) -> None:
     """model.c, model.h; model.S with generated assembly, front_end.c and .h with a front end."""
     folder.mkdir(parents=True, exist_ok=True)
     kind = front_end.kind if front_end else "none"
-    (folder / "model.h").write_text(model_header(model, name, kind, placement))
+    (folder / "model.h").write_text(model_header(model, name, kind, placement, more_macros))
     (folder / "model.c").write_text(model_source(model, placement))
     if assembly := model_assembly(model):
         (folder / "model.S").write_text(assembly)
@@ -72,26 +78,26 @@ def build_images(
     generated: Path,
     optimise: str,
     out_dir: Path,
+    link: LinkSettings | None = None,
     *,
-    measures_energy: bool = False,
-    input_is_uint8: bool = False,
     bringup_stage: int = 0,
 ) -> Images:
     """Compile what `write_sources` wrote together with the firmware and link it for the board and for its twin.
 
+    Without `link`: the tensor's own bytes at the board's usual rate, times in words.
     `bringup_stage` 1 to 3 makes an image of a first day, with its own commands (boards/firmware/stm32/board.c).
     """
     support = _with_subfolders(FIRMWARE / board.support)
-    shared = [*portable_sources(generated), *_device_sources(optimise)]
+    shared = [*portable_sources(generated), *device_sources(optimise)]
     shared += _sources(FIRMWARE / "bringup") if bringup_stage else []
     real, twin = [*_sources(*support), *_sources(board.folder)], _sources(VIRTUAL)
     scripts = {folder: [folder / "memory.ld", FIRMWARE / "core" / "sections.ld"] for folder in (board.folder, VIRTUAL)}
     defines = {
         "BOARD_NAME": f'"{board.name}"',
         "BOARD_CLOCK_HZ": f"{board.clock_hz}u",
-        "BOARD_BAUD": f"{board.baud(measures_energy)}u",
-        "BOARD_MEASURES_ENERGY": f"{measures_energy:d}",
-        "INPUT_IS_UINT8": f"{input_is_uint8:d}",
+        "BOARD_BAUD": f"{link.baud if link else board.baud()}u",
+        "BOARD_MEASURES_ENERGY": f"{link is not None and link.mode == 'energy':d}",
+        "INPUT_IS_UINT8": f"{link is not None and link.input == 'uint8':d}",
     }
     of_all = {name: defines[name] for name in ("INPUT_IS_UINT8", "BOARD_MEASURES_ENERGY")}
     if bringup_stage:
@@ -122,7 +128,7 @@ def build_images(
     )
 
 
-def _device_sources(optimise: str) -> list[Path]:
+def device_sources(optimise: str) -> list[Path]:
     """What stands in for the C library: short strings always, short copies where speed is not all."""
     names = ("strings", "memory") if optimise == "Os" else ("strings",)
     return [FIRMWARE / "device" / f"{name}.c" for name in names]

@@ -13,6 +13,7 @@ from boards import Board
 from pipeline.errors import StageError
 from stages.firmware.build.image import Images
 from stages.firmware.front_end import FrontEnd, Stream
+from stages.firmware.link_settings import LinkSettings
 from stages.firmware.memory.regions import SHORT_OUTPUT_BYTES
 from stages.firmware.memory.stack_depth import StackBound, reserved_stack_bytes, stack_bound
 from stages.firmware.model_source import CompiledModel
@@ -92,13 +93,19 @@ class Footprint:
     sections: dict[str, int]
     ops: tuple[OpKernel, ...]
     front_end: FrontEndUse | None
+    link: LinkSettings | None  # None: an image of a first day
 
 
 def footprint(
-    model: CompiledModel, placement: Placement, images: Images, board: Board, front_end: FrontEnd | None
+    model: CompiledModel,
+    placement: Placement,
+    images: Images,
+    board: Board,
+    front_end: FrontEnd | None,
+    link: LinkSettings | None = None,
 ) -> Footprint:
     """The footprint of the board's own image."""
-    sections, used = _sections(images.image, board)
+    sections, used = section_bytes(images.image, board)
     bound = stack_bound(images.image, model.assembly)
     reserved = reserved_stack_bytes(images.image)
     if bound.image_bytes > reserved:
@@ -125,7 +132,7 @@ def footprint(
         stack=bound,
         stack_twin=stack_bound(images.twin, model.assembly),
         regions={name: Region(used[name], memory.size) for name, memory in board.memories.items()},
-        placed=tuple(_parts(model, placement, board, sections)),
+        placed=tuple(_parts(model, placement, board, sections, link)),
         sections=sections,
         ops=tuple(
             OpKernel(index, op.kind, op.name, call.kernel, live, numbers)
@@ -134,10 +141,13 @@ def footprint(
             )
         ),
         front_end=front_end and front_end_use(front_end),
+        link=link,
     )
 
 
-def _parts(model: CompiledModel, placement: Placement, board: Board, sections: dict[str, int]) -> Iterator[Part]:
+def _parts(
+    model: CompiledModel, placement: Placement, board: Board, sections: dict[str, int], link: LinkSettings | None
+) -> Iterator[Part]:
     """What lies where; the rest of each region's use is the front end's and the firmware's."""
     fast, bulk = board.arena_regions
     yield Part(fast, "stack", sections[_STACK])
@@ -157,6 +167,8 @@ def _parts(model: CompiledModel, placement: Placement, board: Board, sections: d
         if size:
             yield Part(fast if in_fast else bulk, what, size)
     yield Part(bulk, "input", model.input_bytes)
+    if link is not None and link.input == "float32":
+        yield Part(bulk, "input as sent", link.input_bytes)
     if model.output_bytes > SHORT_OUTPUT_BYTES:
         yield Part(bulk, "output", model.output_bytes)
     for index, (op, call) in enumerate(zip(model.graph.ops, model.calls, strict=True)):
@@ -181,7 +193,7 @@ def front_end_use(front_end: FrontEnd) -> FrontEndUse:
     )
 
 
-def _sections(image: Path, board: Board) -> tuple[dict[str, int], dict[str, int]]:
+def section_bytes(image: Path, board: Board) -> tuple[dict[str, int], dict[str, int]]:
     """Bytes per section, and per region of the board; initialised data count in flash as well."""
     sections: dict[str, int] = {}
     used = dict.fromkeys(board.memories, 0)

@@ -36,13 +36,22 @@ _FAST, _BULK = "PLACE_FAST", "PLACE_BULK"
 
 
 def place(
-    model: CompiledModel, board: Board, front_end: FrontEnd | None = None, *, copy_weights: bool = True
+    model: CompiledModel,
+    board: Board,
+    front_end: FrontEnd | None = None,
+    float_bytes: int = 0,
+    *,
+    copy_weights: bool = True,
 ) -> Placement:
-    """Choose a region for every part of the network; `copy_weights`: fill what is left with weights."""
+    """Choose a region for every part of the network; `copy_weights`: fill what is left with weights.
+
+    `float_bytes`: of an input that comes in floats, which lie beside what they are quantised to.
+    """
     _check_flash(model, board, front_end)
     fast, bulk = (board.memories[region] for region in board.arena_regions)
     room = fast.size - _variable_bytes(model) - (front_end.fast_bytes if front_end else 0) - _working_bytes(model)
-    beside = beside_bytes(model) + (front_end.bulk_bytes if front_end else 0)  # in the larger RAM in any case
+    # In the larger RAM in any case:
+    beside = beside_bytes(model) + _placed(float_bytes) + (front_end.bulk_bytes if front_end else 0)
     placement = _place_arena(model, board, room, bulk.size - beside)
     if placement is None:
         raise _does_not_fit(model, board, beside, room)

@@ -34,6 +34,14 @@ def zero_point_of(tensor: Tensor) -> int:
     return tensor.quantisation.zero_point[0]
 
 
+def on_grid(values: np.ndarray, tensor: Tensor) -> np.ndarray:
+    """Real numbers as the nearest steps of a tensor, in its shape; halves fall as in fine-tuning, single precision."""
+    assert tensor.quantisation
+    steps = np.round(np.asarray(values, np.float32) / np.float32(tensor.quantisation.scale[0])) + zero_point_of(tensor)
+    limits = np.iinfo(tensor.dtype)
+    return np.clip(steps, limits.min, limits.max).astype(tensor.dtype).reshape(-1, *tensor.shape[1:])
+
+
 def activation_range(tensor: Tensor, activation: str) -> tuple[int, int]:
     """The int8 values that a fused activation leaves, or int16."""
     lowest, highest = (-(2**15), 2**15 - 1) if tensor.dtype == "int16" else (-128, 127)

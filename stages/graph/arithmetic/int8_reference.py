@@ -22,7 +22,7 @@ from stages.graph.arithmetic.movement import MOVES, moved
 from stages.graph.arithmetic.windows import ungrouped, windows
 from stages.graph.graph import ConcatOptions, ConvOptions, Graph, Op, PoolOptions, Tensor
 
-__all__ = ["activation_range", "run_graph", "run_op", "sample_shape"]
+__all__ = ["activation_range", "run_graph", "run_op", "sample_shape", "takes_batches"]
 
 # |x - zero point| <= 255 and |w| <= 128: this many products cannot reach 2^24.
 _EXACT_PRODUCTS = 2**24 // (255 * 128)
@@ -39,7 +39,7 @@ def run_graph(graph: Graph, inputs: np.ndarray | Sequence[np.ndarray], keep_all:
     _check_inputs(graph, given)
     wanted = {index for op in graph.ops for index in op.outputs} if keep_all else set(graph.outputs)
     found: dict[int, list[np.ndarray]] = {index: [] for index in wanted}
-    at_once = _BATCH if _takes_batches(graph) else 1
+    at_once = _BATCH if takes_batches(graph) else 1
     states = {index: np.array(graph.tensors[index].data) for index in graph.states}
     for start in range(0, len(given[0]), at_once):
         values = _run_batch(graph, [each[start : start + at_once] for each in given], at_once == 1, states)
@@ -53,7 +53,7 @@ def sample_shape(tensor: Tensor) -> tuple[int, ...]:
     return tensor.shape[1:] if tensor.shape[:1] == (1,) else tensor.shape
 
 
-def _takes_batches(graph: Graph) -> bool:
+def takes_batches(graph: Graph) -> bool:
     """Whether every op treats the first axis as that of samples."""
     touched = {index for op in graph.ops for index in (*graph.activations_of(op), *op.outputs)}
     return all(op.kind in _KERNELS for op in graph.ops) and all(

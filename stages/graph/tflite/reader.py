@@ -100,12 +100,25 @@ def read_tflite(source: Path | bytes, *, as_stored: bool = False, name: str | No
 
 def read_offline_offsets(source: Path | bytes) -> tuple[int, ...] | None:
     """The arena offset of every tensor as planned in the file (-1: left to the runtime), or None without a plan."""
+    content = read_note(source, OFFLINE_PLAN)
+    if content is None:
+        return None
+    words = np.frombuffer(content[: len(content) // 4 * 4], dtype="<i4")
+    if not 3 <= len(words) <= 3 + _MOST_TENSORS or len(words) != 3 + words[2]:
+        found = f"{OFFLINE_PLAN} holds {len(words)} words"
+        raise _refusal(load_named(source)[0], StageError(f"{found}, needed 3 and one for each tensor"))
+    return _integers(words[3:])
+
+
+def read_note(source: Path | bytes, name: str) -> bytes | None:
+    """What the metadata of the file hold under a name, or None."""
     where, data = load_named(source)
     try:
         model = _model(data)
         for entry in _each(model.Metadata, model.MetadataLength()):
-            if entry.Name() == OFFLINE_PLAN.encode():
-                return _offsets(model, entry)
+            if entry.Name() == name.encode():
+                buffers = _each(model.Buffers, model.BuffersLength())
+                return bytes(buffers[entry.Buffer()].DataAsNumpy().tobytes())
     except (StageError, *DAMAGE) as error:
         raise _refusal(where, error) from error
     return None
@@ -149,14 +162,6 @@ def _each(item: Callable[[int], Any], count: int) -> list[Any]:
 def _integers(vector: np.ndarray | int) -> tuple[int, ...]:
     """A vector of numbers; flatbuffers gives the integer 0 for an absent one."""
     return () if isinstance(vector, int) else tuple(vector.tolist())
-
-
-def _offsets(model: Any, entry: Any) -> tuple[int, ...]:
-    buffers = _each(model.Buffers, model.BuffersLength())
-    words = np.frombuffer(buffers[entry.Buffer()].DataAsNumpy().tobytes(), dtype="<i4")
-    if not 3 <= len(words) <= 3 + _MOST_TENSORS or len(words) != 3 + words[2]:
-        raise StageError(f"{OFFLINE_PLAN} holds {len(words)} words, needed 3 and one for each tensor")
-    return _integers(words[3:])
 
 
 def _graph(model: Any, file_bytes: int, as_stored: bool) -> Graph:

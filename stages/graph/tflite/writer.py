@@ -7,7 +7,7 @@ variables: a VAR_HANDLE each in front of everything, and a second subgraph that 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -90,8 +90,10 @@ class AlignedBuffer(schema.BufferT):
         return schema.BufferEnd(builder)
 
 
-def write_tflite(graph: Graph, description: str, offsets: Sequence[int] | None = None) -> bytes:
-    """The flatbuffer; `offsets` gives the arena offset of every tensor, -1 for constants."""
+def write_tflite(
+    graph: Graph, description: str, offsets: Sequence[int] | None = None, notes: Mapping[str, bytes] | None = None
+) -> bytes:
+    """The flatbuffer; `offsets` gives the arena offset of every tensor, -1 for constants; `notes` are metadata."""
     variables = {op.inputs[op.kind == "ASSIGN_VARIABLE"] for op in graph.ops if op.kind in STATEFUL}
     kinds = sorted({op.kind for op in graph.ops} | (_OF_VARIABLES if variables else set()))
     buffers: list[Any] = [schema.BufferT()]  # buffer 0 is the empty one, by convention
@@ -114,8 +116,8 @@ def write_tflite(graph: Graph, description: str, offsets: Sequence[int] | None =
         first = _first_values(graph, sorted(variables), kinds, buffers)  # a tree of its own
         model.subgraphs.append(first)
     model.buffers = buffers
-    if offsets is not None:
-        model.metadata = [_offline_plan(graph, offsets, buffers)]
+    plan = {} if offsets is None else {OFFLINE_PLAN: _offline_plan(graph, offsets)}
+    model.metadata = [_metadata(name, content, buffers) for name, content in {**plan, **(notes or {})}.items()] or None
     builder = flatbuffers.Builder(1024)
     builder.Finish(model.Pack(builder), file_identifier=MARK)
     return bytes(builder.Output())
@@ -152,14 +154,18 @@ def _first_values(graph: Graph, states: Sequence[int], kinds: list[str], buffers
     return made
 
 
-def _offline_plan(graph: Graph, offsets: Sequence[int], buffers: list[Any]) -> Any:
+def _metadata(name: str, content: bytes, buffers: list[Any]) -> Any:
+    entry = schema.MetadataT()
+    entry.name = name
+    entry.buffer = len(buffers)
+    buffers.append(AlignedBuffer(content))
+    return entry
+
+
+def _offline_plan(graph: Graph, offsets: Sequence[int]) -> bytes:
     if len(offsets) != len(graph.tensors):
         raise StageError(f"{len(offsets)} arena offsets for {len(graph.tensors)} tensors, needed one each")
-    entry = schema.MetadataT()
-    entry.name = OFFLINE_PLAN
-    entry.buffer = len(buffers)
-    buffers.append(AlignedBuffer(plan_words(offsets)))
-    return entry
+    return plan_words(offsets)
 
 
 def plan_words(offsets: Sequence[int]) -> bytes:

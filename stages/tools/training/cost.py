@@ -85,7 +85,7 @@ def _timed(sections: Mapping[str, Config], shape: tuple[int, int, int], classes:
     from stages.nets.registry import build
     from stages.qat.fake_quant import FakeQuantNetwork
     from stages.training.determinism import reproducible
-    from stages.training.device import chosen_device
+    from stages.training.device import at_precision, chosen_device
     from stages.training.loop import Recipe, Run, train_step
 
     training: Any = sections["training"]
@@ -93,7 +93,7 @@ def _timed(sections: Mapping[str, Config], shape: tuple[int, int, int], classes:
     prune: Any = sections["prune"]
     device = chosen_device(training.device)
     with reproducible(prune.threads, device.type):
-        net = build(network.for_data(shape, classes))
+        net = at_precision(build(network.for_data(shape, classes)), training.precision)
         graph = graph_from_torch(net.eval(), shape)
         x = torch.randn(TIMED_BATCH, shape[2], shape[0], shape[1]).contiguous(memory_format=torch.channels_last)
         y = torch.randint(0, classes, (TIMED_BATCH,))

@@ -14,6 +14,7 @@ import torch
 from stages.nets.config import NetworkConfig
 from stages.nets.registry import build
 from stages.training.config import TrainingConfig
+from stages.training.device import at_precision
 from stages.training.loop import Recipe, Run, train_step
 
 BACKBONES = {
@@ -35,7 +36,7 @@ def step_ms(config: NetworkConfig) -> dict[str, float]:
     y = torch.randint(0, config.classes, (BATCH,), generator=draw)
     runs, recipes, times = {}, {}, {name: [] for name in PRECISIONS}
     for name in PRECISIONS:
-        net = build(config).to(memory_format=torch.channels_last).train()
+        net = at_precision(build(config), name).to(memory_format=torch.channels_last).train()
         runs[name] = Run(net=net, optimiser=torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9))
         recipes[name] = Recipe(
             step="prune", epochs=1, steps_per_epoch=100, learning_rate=0.01, label_smoothing=0.1, seed=0,

@@ -7,6 +7,11 @@
 FOLDER is Speech Commands v0.01 in its official layout. Every training is the DS-CNN of MLPerf Tiny (64 channels, never
 pruned: its budget is its own size), one thread, few epochs, so the accuracies are below those of a full training; what
 counts is the difference to `plain`, seed by seed. Killed, it goes on where it was. Test accuracy of the float network.
+
+    python -m tests.benchmarks.training.recipes --work WORK --int8 [--seeds 3]
+
+fine-tunes the `plain` networks with int8 rounding in the loop (one epoch), one time for each kind of ranges, and tells
+int8 less float accuracy. The fake-quant network stands for int8: in eval mode its roundings are the device's own.
 """
 
 from __future__ import annotations
@@ -27,6 +32,8 @@ from stages.prepare.config import DataConfig, PrepareConfig
 from stages.prepare.stage import run as prepare
 from stages.prune.config import PruneConfig
 from stages.prune.stage import run as prune
+from stages.qat.config import QatConfig
+from stages.qat.stage import run as qat
 from stages.training.config import TrainingConfig
 
 ARMS: dict[str, dict[str, Any]] = {
@@ -35,6 +42,14 @@ ARMS: dict[str, dict[str, Any]] = {
     "mixup": {"mixup": 0.2},
     "distillation": {"distillation": {"weight": 0.5, "temperature": 4.0}},
     "bfloat16": {"precision": "bfloat16"},
+}
+INT8_ARMS: dict[str, dict[str, Any]] = {
+    "calibrated only": {"epochs": 0},
+    "calibrated only, biases corrected": {"epochs": 0, "bias_correction": True},
+    "least error": {},
+    "least error, biases corrected": {"bias_correction": True},
+    "percentile 99.99": {"ranges": "percentile"},
+    "learned": {"ranges": "learned"},
 }
 SEEDS = 3
 EPOCHS, TEACHER_EPOCHS, TEACHER_WIDTH = 3, 4, 128
@@ -100,6 +115,38 @@ def train_missing(data: Path, work: Path, arms: Sequence[str], seeds: int) -> No
             trained(data, work, f"{arm}-{seed}", seed, 64, EPOCHS, TrainingConfig(device="cpu", **chosen))
 
 
+def tuned(work: Path, arm: str, seed: int) -> dict[str, float]:
+    """Float and int8 test accuracy in percent of one fine-tuning; what is already there is taken."""
+    done, pruned = work / f"int8-{arm.replace(' ', '_')}-{seed}", work / f"plain-{seed}"
+    if not done.exists():
+        out_dir = work / f"{done.name}.new"
+        out_dir.mkdir(exist_ok=True)
+        qat.function(
+            work / "data" / "features",
+            pruned / "network.pt",
+            pruned / "architecture.json",
+            config=QatConfig(**{"epochs": 1, "threads": 1, "seed": seed, **INT8_ARMS[arm]}),
+            training=TrainingConfig(device="cpu"),
+            out_dir=out_dir,
+            progress=Told(),
+            checkpoint=Checkpoint(work / f"{done.name}.checkpoint"),
+        )
+        out_dir.rename(done)
+    found = json.loads((done / "metrics.json").read_text())
+    return {kind: 100 * found[kind]["test"] for kind in ("float", "fake_quant")}
+
+
+def int8_table(work: Path, seeds: int) -> str:
+    lines = ["| ranges | n | float test % | int8 test % | int8 less float, seed by seed |", "|---|---|---|---|---|"]
+    for arm in INT8_ARMS:
+        found = [tuned(work, arm, seed) for seed in range(seeds)]
+        exact, rounded = ([each[kind] for each in found] for kind in ("float", "fake_quant"))
+        apart = [one - other for one, other in zip(rounded, exact, strict=True)]
+        by_seed = " ".join(f"{each:+.2f}" for each in apart)
+        lines.append(f"| {arm} | {seeds} | {spread(exact)} | {spread(rounded)} | {spread(apart)} ({by_seed}) |")
+    return "\n".join(lines)
+
+
 def accuracies(work: Path, arm: str, seeds: int) -> dict[int, float]:
     """Test accuracy in percent by seed, of those that are there."""
     files = {seed: work / f"{arm}-{seed}" / "metrics.json" for seed in range(seeds)}
@@ -129,10 +176,14 @@ def main() -> None:
     parser.add_argument("--root", type=Path)
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--table", action="store_true")
+    parser.add_argument("--int8", action="store_true")
     parser.add_argument("--arms", default=",".join(ARMS))
     parser.add_argument("--seeds", type=int, default=SEEDS)
     given = parser.parse_args()
     arms = given.arms.split(",")
+    if given.int8:
+        sys.stdout.write(int8_table(given.work, given.seeds) + "\n")
+        return
     if not given.table:
         train_missing(data_folder(given.root, given.work), given.work, arms, given.seeds)
     sys.stdout.write(table(given.work, arms, given.seeds) + "\n")

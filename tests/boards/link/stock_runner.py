@@ -3,8 +3,11 @@ original (main.py and its modules, mlcommons/tiny, 2025) drove our twins in its 
 
 It knows nothing of our added commands and never looks at the boot message. Of a reply it takes the lines it knows and
 overlooks all others. It sends 31 bytes with each `db`, 26 beside a power monitor, and does not check that they arrived;
-`infer` always has both numbers. Each of the five blocks loads another file. Results are divided by their sum. Energy is
-the sum of the samples between the last two events of a block.
+`infer` always has both numbers. Each of the five blocks loads another file. Results are divided by their sum, a single
+one is left alone. Energy is the sum of the samples between the last two events of a block. Of the anomaly detector's
+files it sends windows of floats, only the first one for performance and energy. Its weaknesses are kept: a refused load
+goes unnoticed, a reply without results ends it with a KeyError, a reply that takes too long with a RuntimeError, and
+whether windows are long enough is judged by the whole loop on the host's clock.
 """
 
 from __future__ import annotations
@@ -22,6 +25,9 @@ BYTES_PER_DB_IN_ENERGY = 26
 BLOCKS = 5  # the median of so many counts
 MONITOR_BAUD = 3_686_400
 REPLY_S = 5.0
+INFER_S = 30.0
+LEAST_LOOP_S = 10.0
+NAME_TRIES = 3
 
 
 @dataclass(frozen=True)
@@ -30,6 +36,7 @@ class Performance:
 
     inferences_per_s: float
     laps_us: tuple[tuple[int, int], ...]
+    error: str = ""  # then the original prints no figure
 
 
 @dataclass(frozen=True)
@@ -101,12 +108,15 @@ class StockRunner:
     """`ask` sends a command with its % and returns the lines before `m-ready`."""
 
     def __init__(self, ask: Callable[[str], list[str]], monitor: StockMonitor | None = None) -> None:
-        self._ask, self._monitor = ask, monitor
+        self._asked, self._monitor = ask, monitor
         self._bytes_per_db = BYTES_PER_DB if monitor is None else BYTES_PER_DB_IN_ENERGY
 
     def identify(self) -> tuple[str, str]:
         """Vendor and model."""
-        (name,) = _matches(r"m-name-dut-\[([^]]+)]$", self._ask("name"))
+        for _ in range(NAME_TRIES):
+            if names := _matches(r"m-name-dut-\[([^]]+)]$", self._ask("name")):
+                break
+        (name,) = names
         profile = self._ask("profile")
         (model,) = _matches(r"m-model-\[([^]]+)]$", profile)
         assert _matches(r"m-profile-\[([^]]+)]$", profile) == ["ULPMark for tinyML Firmware V0.0.1"]
@@ -120,23 +130,45 @@ class StockRunner:
     def infer(self, inferences: int, warmups: int) -> tuple[tuple[int, ...], list[float]]:
         """Laps, none in energy mode, and results that add up to one."""
         lines = self._ask(f"infer {inferences} {warmups}")
-        (results,) = _matches(r"m-results-\[([^]]+)\]$", lines)
-        values = [float(value) for value in results.split(",")]
+        found = dict(zip(["results"], _matches(r"m-results-\[([^]]+)\]$", lines), strict=False))
+        values = [float(value) for value in found["results"].split(",")]
         laps = tuple(int(lap) for lap in _matches(r"m-lap-us-([0-9]+)$", lines))
-        return laps, [value / sum(values) for value in values]
+        return laps, values if len(values) == 1 else [value / sum(values) for value in values]
 
     def performance(self, files: Sequence[bytes], inferences: int, warmups: int) -> Performance:
         laps = []
+        started = time.monotonic()
         for number in range(BLOCKS):
             self.load(files[number % len(files)])
             laps.append(self.infer(inferences, warmups)[0])
         pairs = tuple((start, end) for start, end in laps)
-        return Performance(statistics.median(inferences / ((end - start) / 1e6) for start, end in pairs), pairs)
+        median = statistics.median(inferences / ((end - start) / 1e6) for start, end in pairs)
+        is_short = time.monotonic() - started < LEAST_LOOP_S
+        return Performance(median, pairs, "loop exited before 10 seconds elapsed" if is_short else "")
 
     def scores(self, data: bytes) -> list[float]:
         """Of one inference in accuracy mode."""
         self.load(data)
         return self.infer(1, 0)[1]
+
+    def file_score(self, data: bytes, window_bytes: int, stride: int) -> float:
+        """Of the anomaly detector: the mean over all windows of a file."""
+        starts = range(0, len(data) - window_bytes + 1, stride)
+        return statistics.fmean(self.scores(data[start : start + window_bytes])[0] for start in starts)
+
+    def stream(self, play: Callable[[], Sequence[float]]) -> tuple[list[float], list[str]]:
+        """Stop, start, let the interface board play and note the pulses, stop; when they came, and the last reply."""
+        self._ask("stop")  # in case it was not stopped earlier
+        self._ask("start")
+        times = list(play())
+        return times, self._ask("stop")
+
+    def _ask(self, command: str) -> list[str]:
+        started = time.monotonic()
+        lines = self._asked(command)
+        if time.monotonic() - started > (INFER_S if command.startswith("infer") else REPLY_S):
+            raise RuntimeError(f"No response to command {command}")
+        return lines
 
     def energy(self, files: Sequence[bytes], inferences: int, warmups: int) -> list[EnergyBlock]:
         assert self._monitor is not None, "energy needs a power monitor"

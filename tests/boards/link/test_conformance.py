@@ -47,7 +47,7 @@ def for_energy(network: Graph, tmp_path_factory: pytest.TempPathFactory) -> Firm
     (folder / "model.tflite").write_bytes(write_tflite(network, "test"))
     config = FirmwareConfig(mode="energy", input="uint8", model_name="ic01")
     model = folder / "model.tflite"
-    return firmware.function(model, model, config=config, board=BOARD, out_dir=folder)
+    return firmware.function(model, None, config=config, board=BOARD, out_dir=folder)
 
 
 def test_every_command_and_every_error_is_answered_byte_for_byte(twin: Twin, images: dict[str, Firmware]) -> None:
@@ -55,7 +55,7 @@ def test_every_command_and_every_error_is_answered_byte_for_byte(twin: Twin, ima
     for command, reply in EXCHANGES:
         twin.ask("reset")
         twin.send((command.encode() if isinstance(command, str) else command) + b"%")
-        wanted = reply.replace(b"[host]", b"[%s]" % BOARD.encode()).replace(b"0123456789abcdef", build_id)
+        wanted = reply.replace(b"[host]", b"[virtual %s]" % BOARD.encode()).replace(b"0123456789abcdef", build_id)
         assert twin.bytes_until_ready() == wanted, command
 
 
@@ -64,10 +64,11 @@ def test_a_load_is_silent_until_its_last_byte_and_printed_eight_bytes_a_line(twi
     assert twin.ask("db 0001020304050607") == []
     assert twin.ask("db 08fF") == ["m-load-done"]
     assert twin.ask("db print") == ["m-buffer-00-01-02-03-04-05-06-07", "m-buffer-08-ff"]
-    assert twin.ask("db 01") == ["e-[No load under way: send db load first]"]
+    assert twin.ask("db 01") == ["e-[No load under way: send load first]"]
 
 
 def test_infer_has_the_defaults_and_the_order_of_the_protocol(twin: Twin) -> None:
+    twin.ask("reset")
     lines = twin.ask("infer")
     assert [re.sub(r"m-lap-us-\d+", "m-lap-us", line) for line in lines[:-1]] == [
         *("m-warmup-start-10", "m-warmup-done", "m-infer-start-1", "m-lap-us", "m-lap-us", "m-infer-done"),
@@ -79,7 +80,7 @@ def test_infer_has_the_defaults_and_the_order_of_the_protocol(twin: Twin) -> Non
 
 def test_the_stock_runner_measures_performance(twin: Twin, network: Graph) -> None:
     runner = StockRunner(twin.ask)
-    assert runner.identify() == (BOARD, "kws01")
+    assert runner.identify() == (f"virtual {BOARD}", "kws01")
     found = runner.performance([one.tobytes() for one in drawn_inputs(count=5)], inferences=200, warmups=10)
     assert len(found.laps_us) == 5
     per_inference = load_board(BOARD).clock_hz / found.inferences_per_s
@@ -147,7 +148,9 @@ def pulses_and_text(log: Path) -> str:
     return seen
 
 
-def test_a_board_built_for_energy_speaks_slowly_and_pulses_for_a_microsecond(for_energy: Firmware) -> None:
+def test_a_board_built_for_energy_speaks_slowly_and_pulses_for_ten_microseconds(
+    for_energy: Firmware,
+) -> None:
     described = load_board(BOARD)
     board = EmulatedBoard(for_energy.image, described)
     assert board.sent == b"m-timestamp-mode-energy\r\nm-init-done\r\nm-ready\r\n"
@@ -159,7 +162,7 @@ def test_a_board_built_for_energy_speaks_slowly_and_pulses_for_a_microsecond(for
     assert [edge for edge, _ in board.edges[1:]] == ["fall", "rise"] * 3
     cycles = [cycle for _, cycle in board.edges[1:]]
     for fall, rise in zip(cycles[::2], cycles[1::2], strict=True):
-        assert 1 <= (rise - fall) * 1e6 / described.clock_hz < 5
+        assert 10 <= (rise - fall) * 1e6 / described.clock_hz < 15
     assert board.stray == board.forbidden == []
 
 
@@ -171,16 +174,17 @@ def test_energy_mode_marks_a_block_by_two_pulses(for_energy: Firmware, network: 
     with running_twin(for_energy.twin, arguments=tracing) as (twin, boot):
         assert boot == ["m-timestamp-mode-energy", "m-init-done"]
         runner = StockRunner(twin.ask)
-        assert runner.identify() == (BOARD, "ic01")
+        assert runner.identify() == (f"virtual {BOARD}", "ic01")
         assert twin.ask("timestamp") == []
         for picture, one in zip(pictures, inputs, strict=True):
             assert runner.scores(picture) == expected_scores(network, one)
         assert runner.infer(7, 2)[0] == ()
         assert twin.ask("baud") == ["m-baud-[9600]"]
-        assert twin.ask("db place 190") == ["e-[Load of 190 bytes refused: the input has 189]"]
         assert twin.ask("db print")[0] == "m-buffer-" + pictures[-1][:8].hex("-"), "as it was sent"
         assert twin.ask("crc") == [f"m-crc-[{zlib.crc32(pictures[-1]):08x}]"]
         assert runner.infer(1, 0)[1] == expected_scores(network, inputs[-1]), "and still the same picture"
+        assert twin.ask("db place 190") == ["e-[Load of 190 bytes refused: the input has 189]"]
+        assert twin.ask("infer 1 0") == ["e-[Input incomplete: load it again]"]
     text = pulses_and_text(log)
     assert text.count("~") == 1 + 2 * len(inputs) + 4
     assert text.count("m-ready\r\n~m-ready\r\n") == 1, "timestamp% is a pulse and nothing else"
@@ -199,7 +203,7 @@ def test_the_stock_runner_measures_energy(for_energy: Firmware, network: Graph, 
     ):
         monitor = StockMonitor(shield.port)
         runner = StockRunner(twin.ask, monitor)
-        assert runner.identify() == (BOARD, "ic01")
+        assert runner.identify() == (f"virtual {BOARD}", "ic01")
         blocks = runner.energy(files, inferences=3000, warmups=10)
         assert runner.scores(files[-1]) == expected_scores(network, drawn_inputs(count=5)[-1])
         monitor.close()

@@ -79,4 +79,4 @@ def test_the_twin_survives_two_thousand_hostile_lines_without_a_fault(images: di
             reply = twin.bytes_until_ready()
             assert b"Fault" not in reply and b"m-init-done" not in reply, line
             assert all(LINE.fullmatch(one) for one in reply.split(b"\r\n")[:-1]), (line, reply)
-        assert twin.ask("name") == ["m-name-dut-[nucleo_h743zi2]"]
+        assert twin.ask("name") == ["m-name-dut-[virtual nucleo_h743zi2]"]

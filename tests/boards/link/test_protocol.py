@@ -81,16 +81,16 @@ EXCHANGES: list[tuple[str | bytes, bytes]] = [
     ("infer 9999999999", b"e-[Inference iterations must be >0]\r\n"),
     ("infer 1 x", b"e-[Not a number of warm-ups: x]\r\n"),
     ("infer 1 2 3", b"e-[Unexpected argument: 3]\r\n"),
-    ("db", b"e-[db needs load, print or hex digits]\r\n"),
-    ("db load", b"e-[db load needs the number of bytes, above 0]\r\n"),
-    ("db load 0", b"e-[db load needs the number of bytes, above 0]\r\n"),
-    ("db load 1x", b"e-[db load needs the number of bytes, above 0]\r\n"),
+    ("db", b"e-[Insufficent number of hex digits]\r\n"),
+    ("db load", b"e-[Number of bytes needed, above 0]\r\n"),
+    ("db load 0", b"e-[Number of bytes needed, above 0]\r\n"),
+    ("db load 1x", b"e-[Number of bytes needed, above 0]\r\n"),
     ("db load 190", b"e-[Load of 190 bytes refused: the input has 189]\r\n"),
     ("db load 999999999", b"e-[Load of 999999999 bytes refused: the input has 189]\r\n"),
     ("db place 189", b"m-load-done\r\n"),
     ("db place 190", b"e-[Load of 190 bytes refused: the input has 189]\r\n"),
-    ("db place", b"e-[db place needs the number of bytes, above 0]\r\n"),
-    ("db 0102", b"e-[No load under way: send db load first]\r\n"),
+    ("db place", b"e-[Number of bytes needed, above 0]\r\n"),
+    ("db 0102", b"e-[No load under way: send load first]\r\n"),
     ("db 012", b"e-[Insufficent number of hex digits]\r\n"),
     ("db 01zz", b"e-[Invalid hex digit 'zz']\r\n"),
     ("db print now", b"e-[Unexpected argument: now]\r\n"),
@@ -119,7 +119,7 @@ def test_load_is_silent_until_the_last_byte(session: Session) -> None:
 def test_placed_bytes_count_as_loaded_and_end_a_load(session: Session) -> None:
     replies = session.replies("db load 5", "db 0102", "db place 1", "db print", "db 03", "crc")
     assert replies[2:4] == [b"m-load-done\r\n", b"m-buffer-01\r\n"]
-    assert replies[4] == b"e-[No load under way: send db load first]\r\n"
+    assert replies[4] == b"e-[No load under way: send load first]\r\n"
     assert replies[5] == b"m-crc-[%08x]\r\n" % zlib.crc32(b"\1")
 
 
@@ -128,13 +128,42 @@ def test_print_shows_eight_bytes_a_line(session: Session) -> None:
     assert reply == b"m-buffer-00-11-22-33-44-55-66-77\r\nm-buffer-88-99\r\n"
 
 
-def test_bytes_beyond_the_announced_number_are_refused_whole(session: Session) -> None:
-    replies = session.replies("db load 3", "db 01", "db aabbcc", "db print", "db 0203", "db print", "db 04")
-    assert replies[2] == b"e-[More bytes than db load announced]\r\n"
-    assert replies[3] == b"m-buffer-01\r\n"
-    assert replies[4] == b"m-load-done\r\n"
-    assert replies[5] == b"m-buffer-01-02-03\r\n"
-    assert replies[6] == b"e-[No load under way: send db load first]\r\n"
+def test_digits_beyond_the_announced_number_are_disregarded_as_the_reference_does(session: Session) -> None:
+    replies = session.replies("db load 3", "db 01", "db aabbcczz", "db print", "db 04", "db load 3", "db aabbc")
+    assert replies[2] == b"m-load-done\r\n"
+    assert replies[3] == b"m-buffer-01-aa-bb\r\n"
+    assert replies[4] == b"e-[No load under way: send load first]\r\n"
+    assert replies[6] == b"e-[Insufficent number of hex digits]\r\n", "their number is looked at first"
+
+
+INCOMPLETE = b"e-[Input incomplete: load it again]\r\n"
+
+
+@pytest.mark.parametrize("lost", range(8))
+def test_an_input_of_which_a_line_was_lost_is_not_inferred(lost: int, session: Session) -> None:
+    data = bytes(random.Random(3).randbytes(INPUT_BYTES))
+    commands = load_commands(data)
+    assert len(commands) == 8
+    older = [*load_commands(bytes(INPUT_BYTES)), "infer 1 0"]
+    replies = session.replies(*older, *commands[:lost], *commands[lost + 1 :], "infer 1 0", *commands, "infer 1 0")
+    assert replies[len(older) - 1].endswith(b"]\r\n") and INCOMPLETE not in replies[: len(older)]
+    assert replies[len(older) + len(commands) - 1] == INCOMPLETE
+    assert b"m-results-[" in replies[-1], "whole again"
+
+
+def test_an_input_whose_load_was_refused_is_not_inferred(session: Session) -> None:
+    replies = session.replies("db load 2560", *["db " + "00" * 31] * 3, "infer 1 0", "db place 189", "infer 1 0")
+    assert replies[0] == b"e-[Load of 2560 bytes refused: the input has 189]\r\n"
+    assert replies[4] == INCOMPLETE
+    assert b"m-results-[" in replies[6]
+
+
+def test_help_names_every_command(session: Session) -> None:
+    names = re.findall(rb"m-help-\[(\w+)\]\r\n", session.reply("help"))
+    assert {b"help", b"name", b"profile", b"timestamp", b"db", b"infer", b"results", b"check"} <= set(names)
+    for name in names:
+        if name not in (b"reset",):
+            assert b"Unknown command" not in session.reply(name), name
 
 
 def test_an_invalid_digit_leaves_the_load_where_it_was(session: Session) -> None:

@@ -24,6 +24,7 @@ GOOD = """
 boards:
   066DFF505053846867:
     instrument: n6705
+    point: mcu
     address: TCPIP::10.0.0.5::5025::SOCKET
     channel: 3
     edge_channel: 4
@@ -31,6 +32,7 @@ boards:
     max_current: 300mA
   0668:
     instrument: truevolt
+    point: mcu
     address: USB0::0x2A8D::0x0101::MY1::INSTR
     voltage: 5V
     shunt: 100mOhm
@@ -99,9 +101,11 @@ def test_the_wired_instrument_is_opened(tmp_path):
     ):
         text = f"""
 boards:
-  A1: {{instrument: n6705, address: "{analyser.resource}", edge_channel: 2, voltage: 1.8V, max_current: 50mA}}
-  A2: {{instrument: truevolt, address: "{multimeter.resource}", voltage: 1.8V, shunt: 1Ohm, max_current: 50mA}}
-  A3: {{instrument: lpm01a, address: "{shield.port}", voltage: 1.8V}}
+  A1: {{instrument: n6705, address: "{analyser.resource}", edge_channel: 2, point: board, voltage: 1.8V,
+    max_current: 50mA}}
+  A2: {{instrument: truevolt, address: "{multimeter.resource}", point: mcu, voltage: 1.8V, shunt: 1Ohm,
+    max_current: 50mA}}
+  A3: {{instrument: lpm01a, address: "{shield.port}", point: core, voltage: 1.8V}}
 """
         bench = bench_of(tmp_path, text)
         kinds = {}
@@ -121,7 +125,7 @@ boards:
 def test_an_instrument_whose_package_is_missing_says_so(tmp_path, kind, module):
     if find_spec(module) is not None:
         pytest.skip(f"{module} is installed here; pip uninstall it to see this test run")
-    bench = bench_of(tmp_path, f"boards: {{A1: {{instrument: {kind}, address: x, voltage: 3.3V}}}}")
+    bench = bench_of(tmp_path, f"boards: {{A1: {{instrument: {kind}, address: x, point: mcu, voltage: 3.3V}}}}")
     with pytest.raises(HardwareAbsent, match="needs the Python package .*, which is not installed; pip install"):
         open_instrument(bench, "A1")
 

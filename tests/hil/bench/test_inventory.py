@@ -23,10 +23,12 @@ BENCH = """
 boards:
   066AFF02:
     instrument: n6705
+    point: mcu
     address: TCPIP::192.0.2.7::5025::SOCKET
     voltage: 3.3V
   0036FFFF:
     instrument: ppk2
+    point: mcu
     address: C0FFEE
     voltage: 3.3V
 """

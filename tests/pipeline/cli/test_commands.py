@@ -85,6 +85,10 @@ def measured(folders):
     found = {step: folder.is_dir() for step, folder in folders.items()}
     return Answer(text="measured", record={**FIGURES, **found, "price": 4.25, "latency_ms": None})
 
+def keep(folders, out):
+    for file in folders["measure"].rglob("*.txt"):
+        (out / file.name).write_text(file.read_text())
+
 def diff(artifacts, board, source, inputs):
     record = {"artifacts": sorted(artifacts), "asked": [board, source, inputs], "image": artifacts["image"].read_text()}
     return Answer(text="diff", record={**record, "identical": inputs == 3})
@@ -98,7 +102,7 @@ model_steps: {bring: brought_bring, flash: brought_flash, measure: brought_measu
 tools:
   {resources: "brought_tools:told", inspect: "brought_tools:told", optimize: "brought_tools:told",
    import: "brought_tools:told", compile: "brought_tools:told", boards: "brought_tools:told",
-   measured: "brought_tools:measured", diff: "brought_tools:diff"}
+   measured: "brought_tools:measured", keep: "brought_tools:keep", diff: "brought_tools:diff"}
 bench: "brought_tools:attached"
 show: {rows: rows}
 ci: {models: [net.tflite], boards: [oven, kiln], retries: 1, baseline: base.csv, tolerances: {price: 1}}

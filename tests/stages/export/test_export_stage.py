@@ -22,6 +22,7 @@ from stages.graph.graph import Graph
 from stages.graph.judge.tflm import arena_head_bytes, run_tflm
 from stages.graph.memory.plan_record import plan_record
 from stages.graph.tflite.reader import read_offline_offsets, read_tflite
+from stages.graph.tflite.task import read_task
 from stages.graph.tflite.writer import write_tflite
 from stages.qat.fake_quant import FakeQuantNetwork
 from stages.qat.stage import QatConfig
@@ -72,6 +73,12 @@ def test_the_golden_outputs_are_those_of_the_runtime(exported: Exported) -> None
     assert (golden["inputs"][-2] == -128).all() and (golden["inputs"][-1] == 127).all()
     assert golden["labels"][-2:].tolist() == [-1, -1]
     assert set(golden["labels"][:-2].tolist()) == set(range(CLASSES))
+
+
+def test_the_file_says_what_it_was_trained_for(task: SmallTask, exported: Exported) -> None:
+    told = read_task(exported.model)
+    assert told is not None
+    assert told.model_dump(mode="json") == {**read_json(task.dataset)}
 
 
 def test_the_accuracy_is_what_the_runtime_reaches(exported: Exported, task: SmallTask) -> None:

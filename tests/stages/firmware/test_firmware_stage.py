@@ -36,7 +36,7 @@ def build(folder: Path, graph: Graph, board: str = BOARD, config: FirmwareConfig
     folder.mkdir(parents=True)
     model = folder / "model.tflite"
     model.write_bytes(write_tflite(graph, "test"))
-    return firmware.function(model, model, config=config or FirmwareConfig(), board=board, out_dir=folder)
+    return firmware.function(model, None, config=config or FirmwareConfig(), board=board, out_dir=folder)
 
 
 @pytest.fixture(scope="module")

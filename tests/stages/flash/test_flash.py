@@ -30,7 +30,7 @@ def flash(
     image: Path, tmp_path: Path, build_id: str = BUILD_ID, source: str = "virtual", config: FlashConfig | None = None
 ):
     footprint = tmp_path / "footprint.json"
-    footprint.write_text(json.dumps({"build_id": build_id}))
+    footprint.write_text(json.dumps({"build_id": build_id, "link": {"baud": 115200}}))
     return run.function(
         image, image, image, footprint, config=config or FlashConfig(), target=Target(BOARD, source), out_dir=tmp_path
     )

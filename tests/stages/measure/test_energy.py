@@ -83,7 +83,9 @@ def board_with(kind: str, folder: Path, faults: tuple[Fault, ...] = (), energy_m
         infer=bytes, layer_ticks=TICKS, energy_mode=energy_mode, pulse=lambda: supply.pulse(device.commands[-1])
     )
     with FakeDevice(network) as device, _instrument(kind, supply) as entry:
-        (folder / "bench.yaml").write_text(f"boards:\n  {SERIAL}: {{instrument: {kind}, voltage: 3.3V, {entry}}}\n")
+        (folder / "bench.yaml").write_text(
+            f"boards:\n  {SERIAL}: {{instrument: {kind}, point: mcu, voltage: 3.3V, {entry}}}\n"
+        )
         with DeviceLink.open(device.url) as link:
             link.sync()
             link.tells_time()

@@ -13,7 +13,7 @@ from stages.nets.channels import find_channels
 from stages.nets.config import NetworkConfig
 from stages.nets.narrowing import kept_channels, narrowed
 from stages.nets.registry import build
-from stages.prune.masks import explicit_forward, folded_forward, top_masks
+from stages.prune.signal.masks import explicit_forward, folded_forward, top_masks
 from tests.stages.graph.arithmetic.float_evaluation import evaluated
 from tests.stages.nets.small_backbones import SMALL, images, shaken
 

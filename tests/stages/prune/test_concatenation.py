@@ -16,7 +16,7 @@ from stages.graph.from_torch.conversion import graph_from_torch
 from stages.graph.memory.resources import ResourceModel, resources
 from stages.nets.channels import Channels, find_channels
 from stages.nets.narrowing import carry_over_optimiser, first_channels, kept_channels, narrowed
-from stages.prune.masks import explicit_forward, folded_forward, saliences, top_masks
+from stages.prune.signal.masks import explicit_forward, folded_forward, saliences, top_masks
 from stages.prune.trajectory import group_names
 from tests.stages.nets.small_backbones import shaken
 

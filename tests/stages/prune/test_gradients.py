@@ -16,9 +16,9 @@ from torch import nn
 from stages.nets.channels import find_channels
 from stages.nets.config import BudgetConfig
 from stages.prune.config import PruneConfig
-from stages.prune.masks import top_masks
 from stages.prune.objectives import Objectives
-from stages.prune.task_loss import task_loss
+from stages.prune.signal.masks import top_masks
+from stages.prune.signal.task_loss import task_loss
 from tests.stages.nets.small_backbones import shaken
 
 HEIGHT, WIDTH, CLASSES = 6, 5, 4

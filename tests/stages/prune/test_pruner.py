@@ -20,8 +20,8 @@ from stages.nets.config import BudgetConfig
 from stages.prune.config import PruneConfig
 from stages.prune.pruner import prune
 from stages.prune.schedule import room, scheduled
+from stages.prune.signal.task_loss import TaskLoss
 from stages.prune.task import Task
-from stages.prune.task_loss import TaskLoss
 from stages.prune.training import train
 from stages.prune.width_update import WidthUpdate
 from stages.training.determinism import derived_seed, reproducible

@@ -12,7 +12,7 @@ from stages.nets.channels import find_channels
 from stages.nets.config import NetworkConfig
 from stages.nets.narrowing import carry_over_optimiser, cut_tensors, kept_channels, narrowed
 from stages.nets.registry import build
-from stages.prune.masks import explicit_forward, folded_forward, saliences, top_masks
+from stages.prune.signal.masks import explicit_forward, folded_forward, saliences, top_masks
 
 SHAPE = (11, 6, 2)
 

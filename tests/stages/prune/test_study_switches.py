@@ -13,9 +13,9 @@ from stages.nets.channels import find_channels
 from stages.nets.config import BudgetConfig, NetworkConfig
 from stages.nets.registry import build
 from stages.prune.config import OBJECTIVES, PruneConfig
-from stages.prune.masks import explicit_forward
 from stages.prune.objectives import Objectives, exceeded
-from stages.prune.task_loss import task_loss
+from stages.prune.signal.masks import explicit_forward
+from stages.prune.signal.task_loss import task_loss
 from stages.prune.width_update import WidthUpdate
 from stages.prune.widths import WidthRule, uniform_widths
 
@@ -189,8 +189,8 @@ def test_the_secant_is_the_loss_difference_of_a_quadratic_model():
         loss = F.cross_entropy(explicit_forward(channels, free, x[number : number + 1]), y[number : number + 1])
         by_example.append(torch.autograd.grad(loss, free))
     found = task_loss(net, channels, masks, (x, y), "secant").gradient
-    from stages.prune.masks import saliences
-    from stages.prune.task_loss import multiplier_gradient
+    from stages.prune.signal.masks import saliences
+    from stages.prune.signal.task_loss import multiplier_gradient
 
     for group, (mask, salience) in enumerate(zip(masks, saliences(net, channels), strict=True)):
         examples = torch.stack([gradients[group] for gradients in by_example]).double()

@@ -11,9 +11,9 @@ from stages.nets.channels import find_channels
 from stages.nets.config import BudgetConfig, NetworkConfig
 from stages.nets.registry import build
 from stages.prune.config import PruneConfig
-from stages.prune.masks import explicit_forward
 from stages.prune.objectives import exceeded
-from stages.prune.task_loss import multiplier_gradient
+from stages.prune.signal.masks import explicit_forward
+from stages.prune.signal.task_loss import multiplier_gradient
 from stages.prune.width_update import WidthUpdate
 
 SHAPE = (49, 10, 1)

@@ -14,6 +14,14 @@ from stages.nets.config import NetworkConfig
 from stages.nets.registry import Architecture, save_architecture
 
 INPUT_SHAPE = (13, 10, 1)
+# What prepare says of a front end of ten coefficients.
+HEARD = {
+    "sample_rate_hz": 16_000, "feature_mean": [0.5] * 10, "feature_std": [2.0] * 10,
+    "features": {
+        "window_samples": 640, "hop_samples": 320, "fft_size": 1024, "mel_bins": 40, "low_hz": 20, "high_hz": 4000,
+        "coefficients": 10,
+    },
+}  # fmt: skip
 CLASSES = 4
 
 
@@ -65,5 +73,5 @@ def small_task(folder: Path, seed: int = 0, samples: int = 240) -> SmallTask:
         x = spectra[y] + rng.normal(size=(samples, *INPUT_SHAPE))
         np.save(folder / "features" / f"{name}_x.npy", x.astype(np.float32))
         np.save(folder / "features" / f"{name}_y.npy", y)
-    write_json(folder / "dataset.json", {"classes": [f"class {number}" for number in range(CLASSES)]})
+    write_json(folder / "dataset.json", {"classes": [f"class {number}" for number in range(CLASSES)], **HEARD})
     return SmallTask(folder / "features", folder / "dataset.json", folder / "network.pt", folder / "architecture.json")

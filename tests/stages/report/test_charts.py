@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from stages.prune.layer_table import LayerRow
+from stages.prune.signal.layer_table import LayerRow
 from stages.prune.trajectory import FIGURES
 from stages.report.charts.device import MOST_BARS, best_known, layer_chart
 from stages.report.charts.memory import bottleneck, memory_chart

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,9 @@ from stages.nets.registry import architecture_of, build, save_architecture
 from stages.prune.training import write_network
 from stages.training.averaging import Average
 from stages.training.config import DistillationConfig, TrainingConfig
+from stages.training.device import at_precision
 from stages.training.distillation import Teacher, load_teacher
+from stages.training.layout import UnitStrideConv2d, with_unit_strides
 from stages.training.mixing import mixed
 from stages.training.stochastic_depth import residuals, with_stochastic_depth
 
@@ -133,3 +136,24 @@ def test_what_a_step_mixes_depends_on_seed_and_step_alone():
     x, y = torch.randn(4, 1, 5, 5), torch.arange(4)
     draws = [mixed(x, y, 0.3, 0.3, seed, step)[1].share for seed, step in ((0, 1), (0, 1), (0, 2), (1, 1))]
     assert draws[0] == draws[1] and len(np.unique(draws)) == 3
+
+
+def test_in_bfloat16_only_convolutions_over_channels_are_short_and_only_in_training():
+    layers = [nn.Conv2d(1, 8, 3), nn.Conv2d(8, 8, 3, groups=8), nn.BatchNorm2d(8), nn.Conv2d(8, 6, 1, stride=2)]
+    net = nn.Sequential(*layers)
+    x = torch.randn(2, 1, 9, 9, generator=torch.Generator().manual_seed(0))
+    exact = with_unit_strides(deepcopy(net))
+    short = at_precision(with_unit_strides(net), "bfloat16")
+    seen = []
+    for each in (exact, short):
+        maps = [x]
+        for layer in each:
+            maps.append(layer(maps[-1]))
+        seen.append(maps)
+    assert [torch.equal(one, other) for one, other in zip(*seen, strict=True)] == [True, True, True, True, False]
+    apart = (seen[0][-1] - seen[1][-1]).abs().max() / seen[0][-1].abs().max()
+    assert seen[1][-1].dtype == torch.float32 and 2**-12 < apart < 2**-7
+    seen[1][-1].square().sum().backward()
+    assert all(parameter.grad is not None and parameter.grad.dtype == torch.float32 for parameter in net.parameters())
+    assert torch.equal(deepcopy(short).eval()(x), exact.eval()(x)), "copies keep it, and eval is exact"
+    assert at_precision(exact, "float32") is exact and type(exact[3]) is UnitStrideConv2d

@@ -1,5 +1,6 @@
-/* clock_h7.c: STM32H743 (silicon revision V) at 480 MHz from HSE. The LDO supplies the core; 480 MHz needs VOS0, which
- * is reached from VOS1 through SYSCFG_PWRCR.ODEN (RM0433 6.6.2, voltage scaling).
+/* clock_h7.c: STM32H743 (silicon revision V) at BOARD_CLOCK_HZ from HSE: 480 MHz, or less with a lower core voltage. The
+ * LDO supplies the core; above 400 MHz it needs VOS0, which is reached from VOS1 through SYSCFG_PWRCR.ODEN (RM0433 6.6.2,
+ * voltage scaling); VOS1 goes up to 400 MHz, VOS2 to 300, VOS3 to 200 (data sheet, general operating conditions).
  */
 #include "clock.h"
 
@@ -12,13 +13,32 @@
 
 #define HSI_HZ 64000000u /* 8.5.2, HSI */
 
-#define DIVN1 480u /* VCO 960 MHz, the highest allowed (8.7, RCC_PLL1DIVR; data sheet, revision V) */
-#define DIVP1 2u   /* 8.7, RCC_PLL1DIVR */
+#define CLOCK_MHZ (BOARD_CLOCK_HZ / 1000000u)
+#define DIVP1 (CLOCK_MHZ >= 200u ? 2u : 4u) /* 8.7, RCC_PLL1DIVR */
+#define DIVN1 (CLOCK_MHZ * DIVP1 / 2u) /* VCO 400 to 960 MHz (8.7, RCC_PLL1DIVR; data sheet, revision V: 192 to 960) */
 #define DIVQ1 4u   /* unused, outputs stay off */
 #define DIVR1 2u
 #define HCLK_DIVIDER 2u  /* at most 240 MHz (8.5.6 system clock; data sheet, general operating conditions) */
 #define APB1_DIVIDER 2u  /* at most 120 MHz (the same) */
-#define FLASH_LATENCY 4u /* wait states at 240 MHz AXI and VOS0 (4.3.8, table 17) */
+/* Wait states and programming delay by AXI clock, which is half of the core's, and voltage (4.3.8, table 17). */
+#if BOARD_CLOCK_HZ > 400000000u
+#define FLASH_LATENCY 4u /* VOS0, up to 240 MHz */
+#define FLASH_DELAY FLASH_ACR_WRHIGHFREQ(2u)
+#define VOS PWR_D3CR_VOS_SCALE(1u)
+#elif BOARD_CLOCK_HZ > 300000000u
+#define FLASH_LATENCY 2u /* VOS1, up to 210 MHz */
+#define FLASH_DELAY FLASH_ACR_WRHIGHFREQ(2u)
+#define VOS PWR_D3CR_VOS_SCALE(1u)
+#elif BOARD_CLOCK_HZ > 200000000u
+#define FLASH_LATENCY 2u /* VOS2, up to 165 MHz */
+#define FLASH_DELAY FLASH_ACR_WRHIGHFREQ(1u)
+#define VOS PWR_D3CR_VOS_SCALE(2u)
+#define VOS_REPLACES 1 /* after reset it is VOS3, whose bit is none of VOS2's */
+#else
+#define FLASH_LATENCY 2u /* VOS3, up to 135 MHz: one less would end at 90 */
+#define FLASH_DELAY FLASH_ACR_WRHIGHFREQ(1u)
+#define VOS PWR_D3CR_VOS_SCALE(3u)
+#endif
 
 _Static_assert(HSE_HZ / DIVM1 == 2000000u, "RCC_PLLCFGR.PLL1RGE is set for 2 to 4 MHz (8.7)");
 _Static_assert(HSE_HZ / DIVM1 * DIVN1 / DIVP1 == BOARD_CLOCK_HZ, "the PLL does not give the clock of board.yaml");
@@ -53,10 +73,17 @@ static const char *speed_up(void)
     }
     PWR_CR3 =
         (PWR_CR3 & ~PWR_CR3_SUPPLY_MASK) | PWR_CR3_LDOEN; /* can be written once after power-on (RM0433, PWR_CR3) */
-    if (!wait_set(&PWR_CSR1, PWR_CSR1_ACTVOSRDY) ||
-        !comes_ready(&PWR_D3CR, PWR_D3CR_VOS_SCALE_1, PWR_D3CR_VOSRDY)) {
+#ifdef VOS_REPLACES
+    if (!wait_set(&PWR_CSR1, PWR_CSR1_ACTVOSRDY)) {
         return "VOS";
     }
+    PWR_D3CR = (PWR_D3CR & ~PWR_D3CR_VOS_MASK) | VOS;
+#endif
+    if (!wait_set(&PWR_CSR1, PWR_CSR1_ACTVOSRDY) ||
+        !comes_ready(&PWR_D3CR, VOS, PWR_D3CR_VOSRDY)) {
+        return "VOS";
+    }
+#if BOARD_CLOCK_HZ > 400000000u
     RCC_APB4ENR |= RCC_APB4ENR_SYSCFGEN;
     (void)RCC_APB4ENR;
     SYSCFG_PWRCR |= SYSCFG_PWRCR_ODEN;
@@ -64,6 +91,7 @@ static const char *speed_up(void)
     if (!wait_set(&PWR_D3CR, PWR_D3CR_VOSRDY)) {
         return "VOS";
     }
+#endif
     RCC_CR |= HSE_IS_BYPASSED ? RCC_CR_HSEBYP : 0u; /* 8.5.1, HSE */
     if (!comes_ready(&RCC_CR, RCC_CR_HSEON, RCC_CR_HSERDY)) {
         return "HSE";
@@ -75,7 +103,7 @@ static const char *speed_up(void)
     if (!comes_ready(&RCC_CR, RCC_CR_PLL1ON, RCC_CR_PLL1RDY)) {
         return "PLL";
     }
-    FLASH_ACR = FLASH_LATENCY | FLASH_ACR_WRHIGHFREQ_2;
+    FLASH_ACR = FLASH_LATENCY | FLASH_DELAY;
     if (!wait_set(&FLASH_ACR, FLASH_LATENCY)) {
         return "ACR";
     }

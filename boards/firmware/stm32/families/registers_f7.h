@@ -26,7 +26,8 @@
 
 /* 4.4.1 PWR_CR1, 4.4.2 PWR_CSR1 */
 #define PWR_CR1 REGISTER(0x40007000u)
-#define PWR_CR1_VOS_SCALE_1 (3u << 14)
+#define PWR_CR1_VOS_SCALE_1 (3u << 14) /* all of the field */
+#define PWR_CR1_VOS_SCALE_3 (1u << 14)
 #define PWR_CR1_ODEN (1u << 16)
 #define PWR_CR1_ODSWEN (1u << 17)
 #define PWR_CSR1 REGISTER(0x40007004u)
@@ -46,6 +47,7 @@
 #define RCC_CFGR_SW_PLL 2u
 #define RCC_CFGR_SWS_MASK (3u << 2)
 #define RCC_CFGR_SWS_PLL (2u << 2)
+#define RCC_CFGR_PPRE1_DIV2 (4u << 10)
 #define RCC_CFGR_PPRE1_DIV4 (5u << 10)
 #define RCC_CFGR_PPRE2_DIV2 (4u << 13)
 

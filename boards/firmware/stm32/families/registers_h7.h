@@ -15,7 +15,7 @@
 /* 4.9 FLASH registers: FLASH_ACR */
 #define FLASH_ACR REGISTER(0x52002000u)
 #define FLASH_ACR_LATENCY_MASK 0xFu
-#define FLASH_ACR_WRHIGHFREQ_2 (2u << 4)
+#define FLASH_ACR_WRHIGHFREQ(delay) ((delay) << 4)
 
 /* 6.8 PWR registers (PWR_D3CR: 6.8.6) */
 #define PWR_CSR1 REGISTER(0x58024804u)
@@ -25,7 +25,8 @@
 #define PWR_CR3_LDOEN (1u << 1)
 #define PWR_D3CR REGISTER(0x58024818u)
 #define PWR_D3CR_VOSRDY (1u << 13)
-#define PWR_D3CR_VOS_SCALE_1 (3u << 14)
+#define PWR_D3CR_VOS_MASK (3u << 14)
+#define PWR_D3CR_VOS_SCALE(scale) ((4u - (scale)) << 14)
 
 /* 12.3 SYSCFG registers */
 #define SYSCFG_PWRCR REGISTER(0x5800042Cu)

@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from stages.nets.channels import Channels
-from stages.prune.masks import explicit_forward, saliences
+from stages.prune.signal.masks import explicit_forward, saliences
 
 Loss = Callable[[Tensor, Tensor], Tensor]  # of outputs and labels
 MaskedLoss = Callable[[Sequence[Tensor]], Tensor]  # of the masks

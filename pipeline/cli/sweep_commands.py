@@ -1,0 +1,114 @@
+"""The command around sweeps: many runs of experiments with other settings and seeds, in one table."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import time
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+
+from pipeline.cli.options import CORES, AsJson, Boards, Jobs, Quick, Virtual, chosen
+from pipeline.cli.output import print_json, print_lines, print_table
+from pipeline.engine.assembly import RunOptions, Workshop
+from pipeline.engine.executor import LocalExecutor
+from pipeline.errors import ConfigError
+from pipeline.stage import Answer
+from pipeline.sweeps.display import board_for_stderr
+from pipeline.sweeps.results import RESULTS, PointResult, rows_of
+from pipeline.sweeps.spec import Point, asked_spec
+from pipeline.sweeps.sweep import PointPlan, Sweep
+
+INTERRUPTED = 130  # what shells say after Ctrl-C
+
+
+def sweep(
+    names: Annotated[
+        list[str], typer.Argument(help="experiments, or an entry of `sweeps`", metavar="EXPERIMENT...|SWEEP")
+    ],
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="values to try: a.b=1,2,3 or 0..4 or log(1e-4..1e-1)", metavar="A.B=V,V"),
+    ] = None,
+    seeds: Annotated[str | None, typer.Option("--seeds", help="each point with these: 0..4", metavar="N..M")] = None,
+    sample: Annotated[int | None, typer.Option("--sample", min=1, help="draw this many combinations")] = None,
+    sample_seed: Annotated[int | None, typer.Option("--sample-seed", help="of the draw")] = None,
+    name: Annotated[str | None, typer.Option("--name", help="folder below sweeps/; the same one goes on")] = None,
+    only_plan: Annotated[bool, typer.Option("--plan", help="say what would run, and run nothing")] = False,
+    quick: Quick = False,
+    board: Boards = None,
+    virtual: Virtual = False,
+    jobs: Jobs = CORES,
+    as_json: AsJson = False,
+) -> None:
+    """Run experiments with many settings and seeds; what they share runs once, what is done is not repeated."""
+    begin = time.monotonic()
+    options = RunOptions(boards=board or (), virtual=virtual, settings=())
+    with board_for_stderr() as display:
+        workshop = Workshop(chosen.file, display.message)
+        spec = asked_spec(workshop.project, names, settings or (), seeds, sample, sample_seed, quick, name)
+        asked = Sweep(workshop, spec, options, display)
+        if only_plan:
+            return _print_plan(asked.plan(), time.monotonic() - begin, as_json)
+        with asked.folder.held():
+            asked.folder.keep_question(spec, ["pipeline", *sys.argv[1:]])
+            try:
+                results = asked.run(LocalExecutor(), jobs, asked.plan())
+            except KeyboardInterrupt:
+                display.write(f"interrupted: every point that has ended is kept; go on with: {_same_command()}")
+                raise typer.Exit(INTERRUPTED) from None
+            _print_results(asked, results, time.monotonic() - begin, as_json)
+    if any(result.state == "failed" for result in results.values()):
+        raise typer.Exit(1)
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command()(sweep)
+
+
+def _same_command() -> str:
+    return shlex.join(["pipeline", *sys.argv[1:]])
+
+
+def _print_plan(plans: list[PointPlan], seconds: float, as_json: bool) -> None:
+    if as_json:
+        return print_json([{"point": str(one.point), "status": one.status, "to_run": one.to_run} for one in plans])
+    print_table([(str(one.point), one.status, f"{one.to_run} steps" if one.to_run else "") for one in plans])
+    counts = [sum(one.status == status for one in plans) for status in ("up to date", "cached", "run")]
+    sys.stderr.write(
+        f"{len(plans)} points: {counts[0]} up to date, {counts[1]} cached, {counts[2]} to run; "
+        f"planned in {seconds:.1f} s\n"
+    )
+
+
+def _print_results(sweep: Sweep, results: Mapping[Point, PointResult], seconds: float, as_json: bool) -> None:
+    page = _pareto_page(sweep, results)
+    folder = sweep.folder.path
+    failed = [(point, result) for point, result in results.items() if result.state == "failed"]
+    record: dict[str, Any] = {
+        **{"name": sweep.spec.name, "folder": str(folder), "points": len(results), "failed": len(failed)},
+        **{"rows": [row for point, result in results.items() for row in rows_of(point, result)]},
+        **{"pareto": page and page.record["page"]},
+    }
+    lines = [f"{len(results)} points, {len(failed)} failed, {seconds:.1f} s: {folder / RESULTS}"]
+    lines += [page.text] if page else []
+    lines += [f"failed: {point}: {(result.error or '').splitlines()[0]}" for point, result in failed]
+    if failed:
+        lines.append(f"failed points are tried again by: {_same_command()}")
+    if as_json:
+        print_json(record)
+    else:
+        print_lines(lines)
+
+
+def _pareto_page(sweep: Sweep, results: Mapping[Point, PointResult]) -> Answer | None:
+    """Accuracy against cost over all points, where the project can draw it and there is something to draw."""
+    project, facts = sweep.workshop.project, sweep.run_facts(results)
+    if not project.has_tool("report_all") or not any(run["whole"] for run in facts):
+        return None
+    try:
+        return project.tool("report_all")([run for run in facts if run["whole"]], sweep.folder.path / "pareto")
+    except ConfigError:  # rows without an accuracy
+        return None

@@ -1,0 +1,1 @@
+"""Widths of a network's channel groups -> what its firmware costs: cycles of every layer, flash and RAM, per board."""

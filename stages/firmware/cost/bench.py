@@ -1,0 +1,180 @@
+"""What kernels cost on a Cortex-M7: many calls in one image, run once on the twin under the profiler.
+
+The image has the firmware's own kernels, compiled as for a board, and nothing else: it calls one kernel after the other
+and ends. Cycles are those of memory that answers at once; they follow from the executed blocks, by the twin's own cycle
+model (hil/virtual/cortex_m7.py). Data do not matter: no kernel's time depends on them but by a clipped value or two.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+from hil.virtual.instruction import CoreParameters
+from hil.virtual.profiler import build_plugin, host_compiler, profile_program
+from hil.virtual.program import read_program
+from pipeline.errors import ToolError
+from stages.firmware.build.image import FIRMWARE, INCLUDES, VIRTUAL, device_sources, kernel_sources
+from stages.firmware.build.toolchain import Toolchain
+from stages.firmware.kernels.calls import KernelCall
+from stages.graph.graph import Graph
+
+_MOST_CALLS = 400  # in an image
+_MOST_BYTES = 2 << 20  # of an image, of what its flash has
+_DEFINES = {"BOARD_NAME": '"bench"', "BOARD_CLOCK_HZ": "1u", "BOARD_BAUD": "115200u", "BOARD_MEASURES_ENERGY": "0"}
+_NAMES = re.compile(r"\b((?:op|fused)_\d)")
+_MAIN = """
+{includes}
+#include "placement.h"
+
+volatile unsigned prof_stamp[{marks}];
+
+{constants}
+static int8_t arena[{arena}] PLACE_BULK;
+static union {{
+    int32_t none;
+{scratch}}} scratch PLACE_FAST;
+
+{functions}
+static void calls(void)
+{{
+{calls}    prof_stamp[{last}] = 0;
+}}
+
+int main(void)
+{{
+    for (int pass = 0; pass < 2; pass++) {{
+        calls();
+    }}
+    register unsigned operation __asm("r0") = 0x18; /* semihosting: SYS_EXIT */
+    register unsigned reason __asm("r1") = 0x20026; /* ADP_Stopped_ApplicationExit */
+    __asm volatile("bkpt 0xab" : : "r"(operation), "r"(reason));
+    return 0;
+}}
+"""
+
+
+@dataclass(frozen=True)
+class Price:
+    """What one call costs."""
+
+    cycles_zero_wait: int
+    code_lines: Mapping[str, int]  # cache lines of code that it runs through, by function
+    assembly_bytes: Mapping[str, int]  # of each function that was generated for it
+
+
+@dataclass(frozen=True)
+class Task:
+    """A call to be priced."""
+
+    graph: Graph
+    call: KernelCall
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How the kernels are compiled, and what core runs them."""
+
+    optimise: str
+    core: CoreParameters = CoreParameters()
+
+
+def prices(tasks: Sequence[Task], setting: Setting) -> list[Price]:
+    """In the order of the tasks."""
+    found: list[Price] = []
+    while len(found) < len(tasks):
+        part: list[Task] = []
+        taken = 0
+        for task in tasks[len(found) : len(found) + _MOST_CALLS]:
+            taken += task.call.constant_bytes + sum(4 * text.count("\n") for _, text in task.call.assembly)
+            if part and taken > _MOST_BYTES:
+                break
+            part.append(task)
+        found += _priced(part, setting)
+    return found
+
+
+def _priced(tasks: Sequence[Task], setting: Setting) -> list[Price]:
+    compiler = host_compiler()
+    if compiler is None:
+        raise ToolError.missing("gcc", "to count what kernels execute", "apt-get install gcc libc6-dev")
+    with tempfile.TemporaryDirectory(prefix="bench-") as name:
+        folder = Path(name)
+        assembly = dict(function for task in tasks for function in task.call.assembly)
+        tasks = [Task(task.graph, _renamed(task.call, f"t{index}")) for index, task in enumerate(tasks)]
+        (folder / "main.c").write_text(_source(tasks))
+        (folder / "kernels.S").write_text(".syntax unified\n.thumb\n.cpu cortex-m7\n" + "\n".join(assembly.values()))
+        tools = _tools(setting.optimise)
+        own = tools.compile_all([folder / "main.c", folder / "kernels.S"], INCLUDES, _DEFINES, folder / "objects")
+        scripts = [VIRTUAL / "memory.ld", FIRMWARE / "core" / "sections.ld"]
+        image = tools.link([*_objects(setting.optimise).files, *own], scripts, folder / "bench.elf")
+        profiles = profile_program(image, setting.core, build_plugin(folder, compiler))
+        sizes = {symbol.name: symbol.size_bytes for symbol in read_program(image).functions}
+    return [
+        Price(
+            profile.cycles_zero_wait,
+            profile.code_lines,
+            {function: sizes[function] for function, _ in task.call.assembly},
+        )
+        for task, profile in zip(tasks, profiles, strict=True)
+    ]
+
+
+def _renamed(call: KernelCall, prefix: str) -> KernelCall:
+    """With names of its own: calls of several networks stand in one image."""
+
+    def own(text: str) -> str:
+        return _NAMES.sub(rf"{prefix}_\1", text)
+
+    texts = {key: own(getattr(call, key)) for key in ("call", "constants", "scratch", "function")}
+    return replace(call, **texts)
+
+
+def _source(tasks: Sequence[Task]) -> str:
+    headers = sorted({header for task in tasks for header in task.call.headers})
+    calls, arena = [], 0
+    for index, task in enumerate(tasks):
+        offsets, end = [], 0
+        for tensor in task.call.activations:
+            offsets.append(f"&arena[{end}]")
+            end += -(-task.graph.tensors[tensor].nbytes // 32) * 32
+        arena = max(arena, end)
+        calls += [
+            f"    prof_stamp[{index}] = 0;",
+            f"    {task.call.call.format(*offsets)}" if task.call.call else "    ;",
+        ]
+    return _MAIN.format(
+        includes="\n".join(f'#include "{header}"' for header in ["stdint.h", *headers]),
+        marks=len(tasks) + 1,
+        last=len(tasks),
+        constants="\n".join(task.call.constants for task in tasks),
+        arena=arena + 32,
+        scratch="".join(f"    {task.call.scratch}\n" for task in tasks if task.call.scratch),
+        functions="\n".join(task.call.function for task in tasks if task.call.function),
+        calls="\n".join([*calls, ""]),
+    )
+
+
+def _tools(optimise: str) -> Toolchain:
+    return Toolchain(optimise=optimise, path_names={})
+
+
+@dataclass(frozen=True, eq=False)
+class _Objects:
+    files: list[Path]
+    folder: tempfile.TemporaryDirectory[str]  # lives as long as this
+
+
+@cache
+def _objects(optimise: str) -> _Objects:
+    """The firmware without its link and its model, compiled once."""
+    folder = tempfile.TemporaryDirectory(prefix="bench-objects-")
+    sources = [FIRMWARE / "core" / f"{name}.c" for name in ("start", "fault", "divide", "mpu", "ticks")]
+    sources += [FIRMWARE / "link" / f"{name}.c" for name in ("text", "baud", "crc32", "reply_check", "ring")]
+    sources += [*kernel_sources(), *sorted(VIRTUAL.glob("*.c")), *device_sources(optimise)]
+    files = _tools(optimise).compile_all(sources, INCLUDES, _DEFINES, Path(folder.name) / "objects")
+    return _Objects(files, folder)

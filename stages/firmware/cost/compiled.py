@@ -1,0 +1,185 @@
+"""A network at some widths as its firmware will be: compiled, placed, every call priced, the image's size known.
+
+Nothing is guessed that the compiler knows: kernels, chains, arena and scratch memory are those of `compile_model` and
+`place`, cycles those that the twin's profiler counts for just these calls (`bench`). What the image holds beside the
+network (start-up, link, variables) is read off one image that was linked with the same kernels.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+
+from boards import Board
+from hil.virtual.instruction import CoreParameters
+from stages.firmware.build.image import build_images, write_sources
+from stages.firmware.cost.bench import Price, Setting, Task
+from stages.firmware.cost.fills import fill_cycles
+from stages.firmware.cost.price_list import PriceList
+from stages.firmware.cost.settings import FirmwareSettings
+from stages.firmware.cost.stand_in import ordered, stand_in
+from stages.firmware.memory.footprint import section_bytes
+from stages.firmware.memory.regions import place
+from stages.firmware.model_source import CompiledModel, compile_model
+from stages.firmware.placement import Placement
+from stages.graph.graph import Graph
+from stages.graph.simplify.simplification import simplify
+
+_PLACED = 32  # alignment in boards/firmware/core/placement.h
+_COPIED = ".data"
+
+
+@dataclass(frozen=True)
+class LayerCost:
+    """An op as it runs, several of the network where they are fused."""
+
+    ops: tuple[int, ...]
+    kind: str
+    name: str
+    kernel: str
+    cycles_zero_wait: int
+    fill_cycles: float
+    constant_bytes: int
+    assembly_bytes: int
+    arena_live_bytes: int
+
+    @property
+    def cycles(self) -> float:
+        return self.cycles_zero_wait + self.fill_cycles
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a board needs for an inference, and for the firmware."""
+
+    layers: tuple[LayerCost, ...]
+    clock_hz: int
+    power_w: float
+    arena_bytes: int
+    scratch_bytes: int
+    own_bytes: tuple[int, int]  # of flash and RAM
+    beside: Callable[[], tuple[int, int]]  # what is not the network's own, which takes a link to know
+
+    @property
+    def flash_bytes(self) -> int:
+        return self.own_bytes[0] + self.beside()[0]
+
+    @property
+    def ram_bytes(self) -> int:
+        return self.own_bytes[1] + self.beside()[1]
+
+    @property
+    def cycles_zero_wait(self) -> int:
+        return sum(layer.cycles_zero_wait for layer in self.layers)
+
+    @cached_property
+    def cycles(self) -> float:
+        return sum(layer.cycles for layer in self.layers)
+
+    @property
+    def latency_ms(self) -> float:
+        return self.cycles / self.clock_hz * 1e3
+
+    @property
+    def energy_mj(self) -> float:
+        return self.latency_ms * self.power_w
+
+
+class Compiler:
+    """Compiles one network, at any widths, as one firmware section asks for."""
+
+    def __init__(self, graph: Graph, full: Sequence[int], settings: FirmwareSettings) -> None:
+        self.graph, self.full, self.settings = graph, tuple(full), settings
+        self._known: dict[tuple[int, ...], CompiledModel] = {}
+        self._beside: dict[tuple[object, ...], tuple[int, int]] = {}
+
+    def model(self, widths: Sequence[int]) -> CompiledModel:
+        key = tuple(widths)
+        if key not in self._known:
+            drawn = simplify(ordered(stand_in(self.graph, key, self.full)))
+            chains = () if self.settings.fusion == "none" else None
+            self._known = {
+                key: compile_model(drawn, weights=self.settings.weights, runtime=self.settings.runtime, chains=chains)
+            }  # the last one only: they are large
+        return self._known[key]
+
+    def tasks(self, widths: Sequence[int]) -> list[Task]:
+        model = self.model(widths)
+        return [Task(model.network, call) for call in model.calls]
+
+    def cost(self, widths: Sequence[int], board: Board, prices: PriceList) -> Cost:
+        """On this board."""
+        model = self.model(widths)
+        key = tuple(widths)
+        placement = place(model, board, copy_weights=self.settings.spare_ram == "weights")
+        setting = self.setting(board)
+        found = prices.of(self.tasks(widths), setting)
+        fills = fill_cycles(model, placement, board, [price.code_lines for price in found])
+        own = _own_bytes(model, placement, found)
+        return Cost(
+            layers=tuple(
+                LayerCost(
+                    numbers,
+                    op.kind,
+                    op.name,
+                    call.kernel,
+                    price.cycles_zero_wait,
+                    filled,
+                    call.constant_bytes,
+                    sum(price.assembly_bytes.values()),
+                    live,
+                )
+                for numbers, op, call, price, filled, live in zip(
+                    model.numbers, model.graph.ops, model.calls, found, fills, model.layout.live_bytes, strict=True
+                )
+            ),
+            clock_hz=board.clock_hz,
+            power_w=board.power_active_w,
+            arena_bytes=_arena_bytes(model, placement),
+            scratch_bytes=model.scratch_bytes,
+            own_bytes=own,
+            beside=partial(self._beside_bytes, key, board, own),
+        )
+
+    def setting(self, board: Board) -> Setting:
+        core = CoreParameters(**(board.calibration.core if board.calibration else {}))
+        return Setting("Os" if self.settings.weights == "small" else self.settings.optimise, core)
+
+    def _beside_bytes(self, widths: tuple[int, ...], board: Board, own: tuple[int, int]) -> tuple[int, int]:
+        """Flash and RAM that come with these kernels beside the network's own: of one image that has them."""
+        model = self.model(widths)
+        placement = place(model, board, copy_weights=self.settings.spare_ram == "weights")
+        kinds = (board.name, tuple(call.kernel for call in model.calls), model.output_bytes, placement.macro)
+        if kinds not in self._beside:
+            linked = _linked_bytes(model, placement, board, self.setting(board).optimise)
+            self._beside[kinds] = linked[0] - own[0], linked[1] - own[1]
+        return self._beside[kinds]
+
+
+def _own_bytes(model: CompiledModel, placement: Placement, found: Sequence[Price]) -> tuple[int, int]:
+    """Of flash: constants and generated code; of RAM: arena, scratch memory and states."""
+    functions = dict(function for price in found for function in price.assembly_bytes.items())
+    code = sum(-(-size // 8) * 8 for size in functions.values())  # they are aligned
+    spill = placement.spill
+    parts = [spill.first_bytes, spill.second_bytes] if spill else [model.layout.arena_bytes]
+    ram = sum(-(-part // _PLACED) * _PLACED for part in parts) + -(-model.scratch_bytes // 4) * 4
+    return model.constant_bytes + code, ram + model.state_bytes
+
+
+def _arena_bytes(model: CompiledModel, placement: Placement) -> int:
+    spill = placement.spill
+    return spill.first_bytes + spill.second_bytes if spill else model.layout.arena_bytes
+
+
+def _linked_bytes(model: CompiledModel, placement: Placement, board: Board, optimise: str) -> tuple[int, int]:
+    """Flash and RAM of an image that was really linked."""
+    with tempfile.TemporaryDirectory(prefix="linked-") as name:
+        folder = Path(name)
+        write_sources(model, "priced", placement, folder / "generated")
+        images = build_images(board, folder / "generated", optimise, folder)
+        sections, used = section_bytes(images.image, board)
+    copied = sections.get(_COPIED, 0) if placement.ram_weights else 0
+    return used["flash"], sum(count for region, count in used.items() if region != "flash") - copied

@@ -1,0 +1,99 @@
+"""Prices of kernel calls that were asked for before: in memory, and on disk for the next process.
+
+A price depends on the call without the values in its arrays, on the kernels' sources, the compiler and the core. The
+file is a notebook, not a result: what it lacks, or what is damaged in it, is priced anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import tempfile
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from stages.firmware.build.image import FIRMWARE, kernel_sources
+from stages.firmware.build.toolchain import COMPILER, run_tool
+from stages.firmware.cost.bench import Price, Setting, Task, prices
+from stages.firmware.kernels.calls import KernelCall
+
+_VALUES = re.compile(r"(\[\d+\]) = \{\n[^}]*\n\};")
+_NUMBERED = re.compile(r"\b(op|fused|tensor|band|end|part)_\d+")
+
+
+class PriceList:
+    """What calls cost; `folder` holds what earlier processes asked for."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._folder = folder if folder is not None else _notebook()
+        self._known: dict[str, Price] = {}
+        self._read: set[Path] = set()
+
+    def of(self, tasks: Sequence[Task], setting: Setting) -> list[Price]:
+        """In the order of the tasks; what is not known yet is priced in one go."""
+        page = self._page(setting)
+        keys = [_key(task.call, page.name) for task in tasks]
+        missing = {key: task for key, task in zip(keys, tasks, strict=True) if key not in self._known}
+        if missing:
+            self._known.update(zip(missing, prices(list(missing.values()), setting), strict=True))
+            self._write(page, {key: self._known[key] for key in missing})
+        return [self._known[key] for key in keys]
+
+    def _page(self, setting: Setting) -> Path:
+        """The file of a setting, its prices taken over."""
+        text = f"{setting}\n{_sources_digest()}"
+        page = self._folder / f"{hashlib.sha256(text.encode()).hexdigest()[:24]}.jsonl"
+        if page not in self._read:
+            self._read.add(page)
+            with contextlib.suppress(OSError):
+                for line in page.read_text().splitlines():
+                    with contextlib.suppress(ValueError, TypeError, KeyError):
+                        record = json.loads(line)
+                        key = record.pop("key")
+                        self._known[key] = Price(**record)
+        return page
+
+    def _write(self, page: Path, found: dict[str, Price]) -> None:
+        """Whole lines in one write each: of two processes neither loses what the other adds."""
+        lines = "".join(json.dumps({"key": key, **_record(price)}) + "\n" for key, price in found.items())
+        with contextlib.suppress(OSError):
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if self._folder.stat().st_uid == os.getuid():
+                with page.open("a") as stream:
+                    stream.write(lines)
+
+
+def _record(price: Price) -> dict[str, Any]:
+    return {
+        "cycles_zero_wait": price.cycles_zero_wait,
+        "code_lines": dict(price.code_lines),
+        "assembly_bytes": dict(price.assembly_bytes),
+    }
+
+
+def _key(call: KernelCall, page: str) -> str:
+    """A call without its values and its number."""
+    names = sorted(name for name, _ in call.assembly)
+    constants = _VALUES.sub(r"\1;", call.constants)
+    text = "\n".join([page, call.kernel, call.call, constants, call.function, *names])
+    return hashlib.sha256(_NUMBERED.sub(r"\1", text).encode()).hexdigest()
+
+
+@cache
+def _sources_digest() -> str:
+    """Of all that is compiled into a bench, and of the compiler."""
+    files = sorted({*kernel_sources(), *FIRMWARE.rglob("*.h")})
+    generator = sorted((Path(__file__).parent.parent / "assembly").glob("*.py"))
+    digest = hashlib.sha256(run_tool([COMPILER, "--version"]).encode())
+    for file in [*files, *generator]:
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+def _notebook() -> Path:
+    return Path(tempfile.gettempdir()) / f"pipeline-prices-{os.getuid()}"

@@ -1,0 +1,1 @@
+"""A finished run -> a published network with its card; any int8 network -> its accuracy on a data set."""
