@@ -40,7 +40,7 @@ class Place:
     """Where the activations of a layer lie in its buffer."""
 
     pixels: frozenset[int]  # of a run: all of them meet a block of weights before the next block; runs may differ
-    line_bytes: int  # from line to line
+    line_bytes: int  # from line to line; 0: pixels, which are widened one by one
     pixel_bytes: int  # from pixel to pixel
     row_bytes: int = 0  # from a row's pixels to those of the row below, where two rows run together
     width: int = 0  # of a row, then
@@ -56,8 +56,7 @@ class Dot:
         self.title, self.name, self.place = weights_title(original), name, place
         # Channels in fours may stay in the order in which they are widened fastest; the weights take it on.
         channels = original.shape[-1]
-        is_pixel = self.lines == 1 and self.taps == channels
-        self.is_apart = channels % 4 == 0 or is_pixel
+        self.is_apart = channels % 4 == 0 or not place.line_bytes
         if self.is_apart:
             fours = self.taps // 4 * 4
             apart = weights[..., :fours].reshape(*weights.shape[:2], -1, 4)[..., [0, 2, 1, 3]]

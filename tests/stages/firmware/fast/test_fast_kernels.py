@@ -82,6 +82,14 @@ def _pointwise(seed: int) -> Graph:
     return _rescaled(builder.graph(builder.conv(x, outputs, (1, 1), options, per_channel=seed % 4 > 0)), seed)
 
 
+def _strided(seed: int) -> Graph:
+    """Windows of one pixel that leave pixels out, of channels that are no fours."""
+    builder = Int8Builder(seed)
+    x = builder.input(5, 6 + seed % 2, (6, 33, 5, 34)[seed % 4])
+    options = ConvOptions(stride=(1 + seed % 2, 2), activation=_ACTIVATIONS[seed % 3])
+    return builder.graph(builder.conv(x, 5 + seed, (1, 1), options))
+
+
 def _depthwise(seed: int) -> Graph:
     builder = Int8Builder(seed)
     rng = builder.rng
@@ -160,6 +168,7 @@ MAKERS = {
     "conv": _conv,
     "one_channel": _one_channel,
     "pointwise": _pointwise,
+    "strided": _strided,
     "depthwise": _depthwise,
     "windows": _windows,
     "fully_connected": _fully_connected,
