@@ -33,6 +33,7 @@ __all__ = [
     "Flashing",
     "Memory",
     "OpenOcdSetup",
+    "PowerPoint",
     "Predicted",
     "Probe",
     "board_names",
@@ -48,6 +49,8 @@ SPLIT_FLASH = "m-[option: nDBANK=0]"  # in the boot message of a chip whose flas
 ENERGY_BAUD = 9600  # MLPerf Tiny, energy mode: the device's runner knows no other rate
 
 Pin = Annotated[str, Field(pattern=r"^P[A-K]([0-9]|1[0-5])$")]
+PowerPoint = Literal["board", "mcu", "core"]
+Cycles = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 UsbId = Annotated[str, Field(pattern=r"^[0-9a-f]{4}:[0-9a-f]{4}$")]
 
 
@@ -121,12 +124,26 @@ class Cache(_Described):
     write_back_cycles: float  # of a dirty line that made room: through a buffer, behind the core's back
 
 
+class LineCosts(_Described):
+    """Those of Cache above, as fitted."""
+
+    flash_fill_cycles: Cycles
+    ram_load_fill_cycles: Cycles
+    ram_store_fill_cycles: Cycles
+    write_back_cycles: Cycles
+
+
 class Predicted(_Described):
     """Modelled over measured, of so many things that were not in a fit; what the fit itself leaves open is within."""
 
     n: int
     low: float
     high: float
+
+    @property
+    def most(self) -> float:
+        """The largest share by which it may be off."""
+        return max(abs(self.low - 1), abs(self.high - 1))
 
 
 class CalibratedPower(_Described):
@@ -137,7 +154,9 @@ class CalibratedPower(_Described):
     line_w: float
     uncertainty: Mapping[str, float]  # 2 sigma
     instrument: str
-    networks: Predicted  # energies
+    point: PowerPoint  # where it was measured
+    kinds_w: Mapping[str, float]  # mean power of loops of one kind, as measured
+    networks: Predicted  # energies of whole networks that were not in the fit
 
 
 class Calibration(_Described):
@@ -146,8 +165,8 @@ class Calibration(_Described):
     device: str  # 'hardware', or 'virtual' for a twin that stood in
     when: str
     option: str = ""  # as the device told it when it started: nDBANK=0
-    core: Mapping[str, float]  # fields of hil.virtual.instruction.CoreParameters
-    cache: Mapping[str, float]  # those of Cache above
+    core: Mapping[str, Cycles]  # fields of hil.virtual.instruction.CoreParameters
+    cache: LineCosts
     uncertainty: Mapping[str, float]
     residual: float  # share: typical error of the fit
     networks: Mapping[str, float]  # network that was not in the fit -> share by which it was predicted wrong
@@ -202,7 +221,7 @@ class Board(_Described):
     power_active_w: Watts
     power_fixed_w: Watts  # the part of it that no clock changes: probe, regulator, leakage
     clocks: tuple[ClockSetting, ...]  # the fastest first
-    power_point: Literal["board", "mcu", "core"]  # where it was measured: figures differ by several times between them
+    power_point: PowerPoint  # where it was measured: figures differ by several times between them
     calibration: Calibration | None = None  # calibration.yaml beside board.yaml
 
     @model_validator(mode="after")
@@ -251,7 +270,8 @@ class Board(_Described):
         slower = self.cache.flash_fill_cycles_dual_bank
         if SPLIT_FLASH not in boot_lines or slower is None or self.calibration is not None:
             return self
-        return self.model_copy(update={"cache": self.cache.model_copy(update={"flash_fill_cycles": slower})})
+        cycles = self.cache.flash_fill_cycles * slower / self.clocks[0].flash_fill_cycles
+        return self.model_copy(update={"cache": self.cache.model_copy(update={"flash_fill_cycles": cycles})})
 
     def baud(self, measures_energy: bool = False) -> int:
         """At which an image of this kind starts."""
@@ -278,11 +298,13 @@ def calibrated(board: Board, path: Path) -> Board:
         return board
     try:
         found = Calibration.model_validate(yaml.safe_load(path.read_text()))
-        cache = Cache.model_validate({**board.cache.model_dump(), **found.cache})
-    except (OSError, yaml.YAMLError, ValidationError) as error:
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        wrong = error.errors()[0] if isinstance(error, ValidationError) else None
+        reason = f"{'.'.join(map(str, wrong['loc']))}: {wrong['msg']}" if wrong else str(error).splitlines()[0]
         raise ConfigError(
-            f"{path}: no calibration ({error}); write it anew: pipeline calibrate {board.name}"
+            f"{path}: no calibration ({reason}); write it anew: pipeline calibrate {board.name}"
         ) from error
+    cache = board.cache.model_copy(update=found.cache.model_dump())
     return board.model_copy(update={"calibration": found, "cache": cache})
 
 

@@ -97,6 +97,28 @@ def test_the_twin_gives_the_bytes_of_tflm_for_every_golden_input(done, board):
 
 
 @pytest.mark.slow
+def test_the_network_of_a_run_is_published_and_its_card_gives_the_accuracy_again_to_the_example(done):
+    def told(*words: str) -> dict:
+        argv = [sys.executable, "-m", "pipeline.cli", *words, "--json"]
+        found = subprocess.run(argv, cwd=done.folder, env=done.env(), capture_output=True, text=True, timeout=280)
+        assert found.returncode == 0, found.stderr
+        return json.loads(found.stdout)
+
+    card = told("publish", "kws_dscnn_s-quick/latest", "--name", "small")
+    exported = json.loads(done.file("export/accuracy.json").read_text())
+    found = told(*shlex.split(card["evaluate"])[1:], "--out", str(done.folder / "evaluated"))
+    assert card["data"]["settings"] == {"augment": "copies", "voices": 12, "prosodies": 2, "copies": 1}
+    assert (found["accuracy"], found["n"]) == (card["accuracy"]["int8"], card["accuracy"]["n"])
+    assert found["confusion"] == exported["confusion"]
+    ours, theirs = (
+        [(row["label"], row["int8"]) for row in csv.DictReader(file.read_text().splitlines())]
+        for file in (done.folder / "evaluated" / "predictions.csv", done.file("export/predictions.csv"))
+    )
+    assert ours == theirs
+    assert [each["name"] for each in told("zoo")["networks"]] == ["small"]
+
+
+@pytest.mark.slow
 def test_a_second_run_is_all_cached_and_does_not_import_torch(done):
     again = done.pipeline("run", "kws_dscnn_s", "--quick", "--json", python=("-X", "importtime"))
     assert set().union(*statuses(again).values()) == {"cached"}

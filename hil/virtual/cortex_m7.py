@@ -138,6 +138,16 @@ class CycleModel:
         issue = sum(edge.times * self._cycles_added(edge) for edge in edges)
         return round(issue + self._branch_cycles(edges))
 
+    def multiplies(self, edges: Sequence[Edge]) -> int:
+        """Instructions of the multiplier, which takes one a cycle."""
+        times: Counter[tuple[int, int]] = Counter()
+        for edge in edges:
+            times[edge.to] += edge.times
+        return sum(
+            count * sum(one.pipe is Pipe.MULTIPLY for one in self._decoder.block(*block))
+            for block, count in times.items()
+        )
+
     def _cycles_added(self, edge: Edge) -> float:
         key = (edge.before, edge.to)
         if key not in self._added:

@@ -96,6 +96,7 @@ class OpProfile:
     cycles_zero_wait: int
     cycles_modelled: int  # zero wait + line fills
     traffic: LineTraffic
+    multiplies: int = 0  # instructions of the multiplier
 
 
 @dataclass
@@ -174,7 +175,9 @@ def _profiles(program: Program, regions: Sequence[OpCounts], model: MemoryModel)
     for index, region in enumerate(regions):
         cycles = cycle_model.cycles(region.edges)
         instructions = sum(edge.to[1] * edge.times for edge in region.edges)
-        found.append(OpProfile(index, instructions, cycles, cycles + region.traffic.cycles(model), region.traffic))
+        modelled = cycles + region.traffic.cycles(model)
+        multiplies = cycle_model.multiplies(region.edges)
+        found.append(OpProfile(index, instructions, cycles, modelled, region.traffic, multiplies))
     return tuple(found)
 
 

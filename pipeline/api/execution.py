@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.api.console import reporter_for_stderr
-from pipeline.api.project import AnyPath, make_importable
+from pipeline.api.project import ZOO, AnyPath, make_importable, model_file, open_project
 from pipeline.engine.assembly import RunOptions, experiment_runner, model_runner
 from pipeline.engine.dag import Node
 from pipeline.engine.runner import Outcome, Reporter, Runner
@@ -45,7 +45,8 @@ class _Silence:
 
 
 def is_model_file(network: str) -> bool:
-    return network.endswith(".tflite")
+    """Or the name of a published one, in contrast to an experiment."""
+    return network.endswith(".tflite") or network.startswith(ZOO)
 
 
 def setting_texts(settings: Mapping[str, Any] | Sequence[str]) -> tuple[str, ...]:
@@ -71,7 +72,8 @@ def finished_run(
     with _reporter(progress) as reporter:
         if is_model_file(network):
             brought = [None if path is None else Path(path) for path in (inputs, labels)]
-            runner = model_runner(file, Path(network), brought[0], brought[1], options, reporter)
+            model = model_file(open_project(file), network) if network.startswith(ZOO) else Path(network)
+            runner = model_runner(file, model, brought[0], brought[1], options, reporter, network)
         else:
             runner = experiment_runner(file, network, quick, options, reporter)
         return runner, runner.run(jobs)

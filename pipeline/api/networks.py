@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pipeline.api.execution import CORES, finished_run, is_model_file, setting_texts, watched
-from pipeline.api.project import AnyPath, existing, open_project
+from pipeline.api.project import AnyPath, existing, model_file, open_project
 from pipeline.api.results import Compilation, Evaluation, Inspection, Measurement, Optimization, Resources
 from pipeline.config import PROJECT_FILE, model_experiment
 from pipeline.engine.assembly import RunOptions, load_experiments
@@ -31,13 +31,14 @@ def inspect(model: AnyPath, *, svg: AnyPath | None = None, project: AnyPath = PR
 
     `svg` draws memory over time into a file.
     """
-    tool = open_project(project).tool("inspect")
-    return Inspection.of(tool(existing(model), None if svg is None else Path(svg)))
+    opened = open_project(project)
+    return Inspection.of(opened.tool("inspect")(model_file(opened, model), None if svg is None else Path(svg)))
 
 
 def optimize(model: AnyPath, out: AnyPath, *, project: AnyPath = PROJECT_FILE) -> Optimization:
     """Re-order a .tflite and plan its arena so that it needs the least memory; outputs stay bit-identical."""
-    answer = open_project(project).tool("optimize")(existing(model), Path(out))
+    opened = open_project(project)
+    answer = opened.tool("optimize")(model_file(opened, model), Path(out))
     return Optimization.of(answer, model=Path(out))
 
 
@@ -53,7 +54,8 @@ def compile(
 
     `weights`: fast (int16) or small (int8). `runtime`: overlap (outputs over inputs, row-wise fusion) or classic.
     """
-    answer = open_project(project).tool("compile")(existing(model), Path(out), weights, runtime)
+    opened = open_project(project)
+    answer = opened.tool("compile")(model_file(opened, model), Path(out), weights, runtime)
     return Compilation.of(answer, folder=Path(out))
 
 
@@ -80,7 +82,7 @@ def evaluate(
     asked = model_experiment(
         opened, "evaluate", {"data": {"source": data}}, setting_texts(set), {"data": models["data"]}
     )
-    file, folder = existing(model), None if out is None else Path(out)
+    file, folder = model_file(opened, model), None if out is None else Path(out)
     with watched("evaluate", f"{data}, {split} split", progress) as told:
         answer = opened.tool("evaluate")(
             file, asked.sections["data"], split, told, folder, None if task is None else existing(task), mean, std

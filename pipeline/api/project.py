@@ -10,6 +10,7 @@ from pipeline.config import PROJECT_FILE, Project, load_project
 from pipeline.errors import ConfigError
 
 AnyPath = str | Path
+ZOO = "zoo:"  # before the name of a published network
 
 _HOME = Path(__file__).resolve().parents[2]  # of all our packages
 _PACKAGES = ("boards", "data", "hil", "stages")
@@ -26,6 +27,15 @@ def existing(file: AnyPath) -> Path:
     if not Path(file).exists():
         raise ConfigError(f"{file}: no such file; check the path")
     return Path(file)
+
+
+def model_file(project: Project, model: AnyPath) -> Path:
+    """A .tflite file, or the published one that `zoo:NAME` stands for, held against its card."""
+    name = str(model)
+    if not name.startswith(ZOO):
+        return existing(model)
+    found: Path = project.function("zoo_model")(name.removeprefix(ZOO), project.root)
+    return found
 
 
 def make_importable(file: Path) -> None:

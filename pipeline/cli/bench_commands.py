@@ -75,12 +75,16 @@ def calibrate(
     virtual: Virtual = False,
     out: Annotated[Path | None, typer.Option("--out", help="a folder of your own for calibration.yaml")] = None,
     probe: Annotated[str, typer.Option("--probe", help="serial number, where several are attached")] = "",
+    power: Annotated[
+        bool | None, typer.Option("--power/--no-power", help="fit power too; by itself where an instrument is tied")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Fit the cycle model to a board: loops and networks run on it; others, not in the fit, say how good it is."""
     project = load_project(chosen.file)
     project.refuse_unknown_board("calibrate", board)
-    print_answer(project.tool("calibrate")(board, virtual, out, probe), as_json)
+    bench = project.root / BENCH_FILE
+    print_answer(project.tool("calibrate")(board, virtual, out, probe, bench, power), as_json)
 
 
 def profile(

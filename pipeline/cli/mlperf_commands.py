@@ -1,4 +1,4 @@
-"""Commands around MLPerf Tiny: a task from image to submission folder, and the check of such a folder."""
+"""MLPerf Tiny, from image to checked submission folder; one network at several core clocks."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Annotated
 
 import typer
 
+from pipeline.api.clocks import clocks as study_clocks
 from pipeline.api.mlperf import mlperf as run_task
-from pipeline.cli.options import CORES, AsJson, Jobs, OneBoard, Quick, Settings, Virtual, chosen
+from pipeline.cli.options import CORES, AsJson, Jobs, Network, OneBoard, Quick, Settings, Virtual, chosen
 from pipeline.cli.output import print_answer
 from pipeline.config import load_project
 
@@ -73,6 +74,37 @@ def mlperf_check(
         raise typer.Exit(1)
 
 
+def clocks(
+    network: Network,
+    board: OneBoard,
+    rate: Annotated[float, typer.Option("--rate", help="inferences a second, for the best clock", metavar="N")] = 1.0,
+    only: Annotated[list[int] | None, typer.Option("--clock", help="MHz; all of the board's without it")] = None,
+    out: Annotated[Path, typer.Option("--out", help="folder for clocks.csv and clocks.svg", metavar="DIR")] = Path(
+        "clocks"
+    ),
+    virtual: Virtual = False,
+    quick: Quick = False,
+    settings: Settings = None,
+    jobs: Jobs = CORES,
+    as_json: AsJson = False,
+) -> None:
+    """Measure a network at several core clocks: latency, energy, and the best clock for a pace, idle included."""
+    answer = study_clocks(
+        network,
+        board,
+        inferences_per_s=rate,
+        out=out,
+        only_mhz=only or (),
+        virtual=virtual,
+        quick=quick,
+        set=settings or (),
+        jobs=jobs,
+        project=chosen.file,
+    )
+    print_answer(answer, as_json)
+
+
 def add_to(app: typer.Typer) -> None:
+    app.command()(clocks)
     app.command()(mlperf)
     app.command(name="mlperf-check")(mlperf_check)

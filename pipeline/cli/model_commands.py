@@ -27,6 +27,8 @@ from pipeline.cli.options import (
     chosen,
 )
 from pipeline.cli.output import print_answer
+from pipeline.config import load_project
+from pipeline.engine.recording import run_store
 from pipeline.errors import ConfigError
 
 
@@ -82,6 +84,29 @@ def evaluate(
         project=chosen.file,
     )
     print_answer(found, as_json)
+
+
+def zoo(
+    page: Annotated[bool, typer.Option("--page", help="write data/zoo/README.md anew from the cards")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List the published networks, each held against its card; exit code 1 if one is not what its card says."""
+    project = load_project(chosen.file)
+    answer = project.tool("zoo")(project.root, page)
+    print_answer(answer, as_json)
+    if answer.record["refused"]:
+        raise typer.Exit(1)
+
+
+def publish(
+    run: Annotated[str, typer.Argument(help="id, latest, latest~1, EXPERIMENT/latest or folder", metavar="RUN")],
+    name: Annotated[str | None, typer.Option("--name", help="instead of its experiment's", metavar="NAME")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Put the network of a finished run into data/zoo with a card: how it was made, how good it is, how to check it."""
+    project = load_project(chosen.file)
+    found = run_store(project).find(run)
+    print_answer(project.tool("publish")(found.folder, found.facts, name, project.root), as_json)
 
 
 def _numbers(option: str, text: str | None) -> list[float] | None:
@@ -159,7 +184,7 @@ def measure(
 
 
 def add_to(app: typer.Typer) -> None:
-    for function in (resources, inspect, optimize, evaluate, measure):
+    for function in (resources, inspect, optimize, evaluate, measure, zoo, publish):
         app.command()(function)
     app.command(name="import")(import_model)
     app.command(name="compile")(compile_model)

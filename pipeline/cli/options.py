@@ -24,7 +24,7 @@ chosen = Chosen()
 
 ExperimentName = Annotated[str, typer.Argument(help="an experiment of pipeline.yaml; see: pipeline list")]
 StepName = Annotated[str, typer.Argument(help="a step, such as qat")]
-ModelFile = Annotated[Path, typer.Argument(help="an int8 .tflite file", metavar="MODEL.tflite")]
+ModelFile = Annotated[Path, typer.Argument(help="an int8 .tflite file, or zoo:NAME", metavar="MODEL.tflite")]
 Quick = Annotated[bool, typer.Option("--quick", help="built-in corpus, few epochs: minutes on two cores")]
 Settings = Annotated[
     list[str] | None, typer.Option("--set", help="override a value: --set prune.rate=0.1", metavar="A.B=V")
@@ -35,7 +35,7 @@ Boards = Annotated[
 ]
 Virtual = Annotated[bool, typer.Option("--virtual", help="use the virtual twins, also where a board is attached")]
 Network = Annotated[
-    str, typer.Argument(help="an int8 .tflite file, or an experiment", metavar="MODEL.tflite|EXPERIMENT")
+    str, typer.Argument(help="an int8 .tflite file, zoo:NAME, or an experiment", metavar="MODEL.tflite|EXPERIMENT")
 ]
 OneBoard = Annotated[str, typer.Option("--board", help="where to run it; attached unless --virtual", metavar="NAME")]
 AsJson = Annotated[bool, typer.Option("--json", help="machine-readable result on stdout")]

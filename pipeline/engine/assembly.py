@@ -96,15 +96,23 @@ def experiment_runner(file: Path, name: str, quick: bool, options: RunOptions, r
 
 
 def model_runner(
-    file: Path, model: Path, inputs: Path | None, labels: Path | None, options: RunOptions, reporter: Reporter
+    file: Path,
+    model: Path,
+    inputs: Path | None,
+    labels: Path | None,
+    options: RunOptions,
+    reporter: Reporter,
+    called: str | None = None,
 ) -> Runner:
-    """A runner for a network that somebody brings along; the files enter the cache key by content."""
-    project = load_project(file)
+    """A runner for a network that somebody brings along, `called` so or by its path; the files enter the cache key."""
+    project, name = load_project(file), called or str(model)
     steps = load_steps(project.model_steps)
     files = {"model": model, "inputs": inputs, "labels": labels}
     brought = {"bring": {name: _pinned(path) for name, path in files.items() if path is not None}}
-    experiment = model_experiment(project, model.stem, brought, options.settings, section_models(steps))
-    words = ["measure", str(model), *(["--inputs", str(inputs)] if inputs else [])]
+    experiment = model_experiment(
+        project, Path(name.rpartition(":")[2]).stem, brought, options.settings, section_models(steps)
+    )
+    words = ["measure", name, *(["--inputs", str(inputs)] if inputs else [])]
     words += ["--labels", str(labels)] if labels else []
     return _runner(project, steps, experiment, options, reporter, words)
 

@@ -21,6 +21,7 @@ from hil.instruments.energy_run import EnergySeen, around_windows, plan_windows,
 from hil.instruments.instrument import Instrument
 from hil.instruments.simulated.twin_supply import IDLE_SHARE_ASSUMED, TwinPower, twin_meter
 from hil.link.device_link import DeviceLink
+from hil.virtual.power_model import mean_power_w
 from hil.virtual.profiler import OpProfile
 from pipeline.errors import StageError
 from stages.measure.seen import Seen
@@ -68,7 +69,9 @@ def _on_twin(link: DeviceLink, board: Board, seen: Seen, profile: Sequence[OpPro
         op.cycles_modelled / max(1, ticks) for op, ticks in zip(profile, seen.op_ticks, strict=True)
     )
     latency_s = sum(op.cycles_modelled for op in profile) / board.clock_hz
-    power = TwinPower(board.clock_hz, board.power_active_w, per_instruction)
+    rates = board.calibration and board.calibration.power
+    op_w = tuple(mean_power_w([op], rates, board.power_active_w) for op in profile)
+    power = TwinPower(board.clock_hz, mean_power_w(profile, rates, board.power_active_w), per_instruction, op_w)
     with twin_meter(power) as (meter, supply):
         plan = plan_windows(meter, latency_s, len(seen.samples))
 
@@ -95,12 +98,14 @@ def _on_board(device: OpenLink, seen: Seen, bench: Path, lock_wait_s: float) -> 
         instrument_lock(wiring.address, timeout_s=lock_wait_s, purpose=purpose),
         open_instrument(wired, device.probe_serial) as meter,
     ):
-        return EnergyResult("measured", record_on_board(device.link, meter, seen), point=wiring.point)
+        latency_s = sum(seen.op_ticks) / seen.clock_hz
+        recorded = record_on_board(device.link, meter, latency_s, len(seen.samples))
+        return EnergyResult("measured", recorded, point=wiring.point)
 
 
-def record_on_board(link: DeviceLink, meter: Instrument, seen: Seen) -> EnergySeen:
-    """The windows of a device that pulses its pin."""
-    plan = plan_windows(meter, sum(seen.op_ticks) / seen.clock_hz, len(seen.samples))
+def record_on_board(link: DeviceLink, meter: Instrument, latency_s: float, windows: int) -> EnergySeen:
+    """The windows of a device that pulses its pin; `latency_s` of an inference, roughly."""
+    plan = plan_windows(meter, latency_s, windows)
     limit_s = _REPLY_S + 4 * plan.window_s
 
     def fire(windows: int) -> None:

@@ -8,9 +8,10 @@ first arena region, where stack and variables lie. DTCM is not cached and costs 
 from __future__ import annotations
 
 import tempfile
+from dataclasses import fields
 from pathlib import Path
 
-from boards import Board
+from boards import CALIBRATION, Board
 from hil.virtual.instruction import CoreParameters
 from hil.virtual.profiler import (
     CacheShape,
@@ -23,6 +24,7 @@ from hil.virtual.profiler import (
     profile_ops,
 )
 from hil.virtual.program import Program, read_program
+from pipeline.errors import ConfigError
 
 _CODE = (0x00000000, 4 << 20)
 _DATA = (0x20000000, 4 << 20)
@@ -60,8 +62,18 @@ def memory_model(board: Board, program: Program, first: tuple[MemoryRange, ...] 
         ram_store_fill_cycles=cache.ram_store_fill_cycles,
         write_back_cycles=cache.write_back_cycles,
         ranges=(*first, *ranges),
-        core=CoreParameters(**(board.calibration.core if board.calibration else {})),
+        core=_core(board),
     )
+
+
+def _core(board: Board) -> CoreParameters:
+    fitted, known = board.calibration.core if board.calibration else {}, {one.name for one in fields(CoreParameters)}
+    if unknown := set(fitted) - known:
+        raise ConfigError(
+            f"{CALIBRATION} of {board.name}: no parameter {min(unknown)!r} in this version, known are "
+            f"{', '.join(sorted(known))}; write it anew: pipeline calibrate {board.name}"
+        )
+    return CoreParameters(**fitted)
 
 
 def _kind(board: Board, region: str) -> MemoryKind:

@@ -10,6 +10,7 @@ from typing import Any
 
 from boards import Board
 from hil.virtual.model_error import AREAS, NETWORK, area_of, model_error
+from hil.virtual.power_model import mean_power_w
 from hil.virtual.profiler import OpProfile
 from pipeline.stage import Target
 from pipeline.text import csv_cell
@@ -29,6 +30,7 @@ LAYER_COLUMNS = (
     *("area", "latency_ms_modelled_low", "latency_ms_modelled_high"),
 )
 _CYCLES = ("cycles_modelled", "cycles")
+POWER_UNCERTAINTY = 0.25  # of modelled energy, where power was published for a board of the kind, not measured
 RUNTIME = "aot"  # the network compiled ahead of time to C
 
 
@@ -179,6 +181,7 @@ def device_record(
     """
     counts = _counts(sum(seen.op_ticks), seen, profile)
     cycles = counts["cycles_modelled"]
+    power = board.calibration and board.calibration.power
     return {
         "board": target.board,
         "source": target.source,
@@ -195,8 +198,9 @@ def device_record(
         "model_error": None if cycles is None else _model_error(board, counts, layers),
         "flash_fill_cycles": board.cache.flash_fill_cycles,  # of the model; with two banks others than with one
         "calibrated": board.calibration and {"device": board.calibration.device, "when": board.calibration.when},
-        "power_w_modelled": board.power_active_w,
-        "measurement_point_modelled": board.power_point,
+        "power_w_modelled": mean_power_w(profile or (), power, board.power_active_w),
+        "energy_uncertainty_share": POWER_UNCERTAINTY if power is None else power.networks.most,
+        "measurement_point_modelled": board.power_point if power is None else power.point,
         "burst": seen.burst and {"n": len(seen.burst.laps), "ticks": seen.burst.ticks, "laps": list(seen.burst.laps)},
         "energy": energy_record(energy),
         "qemu_version": seen.qemu_version,

@@ -16,9 +16,11 @@ from torch import nn
 
 from pipeline.errors import StageError
 from pipeline.stage import Config, read_json, write_json
+from stages.nets.backbones.broadcast_kws import BroadcastKws
 from stages.nets.backbones.dscnn import DsCnn
 from stages.nets.backbones.efficientnet import EfficientNetB0
 from stages.nets.backbones.etinynet import EtinyNet
+from stages.nets.backbones.inverted_cifar import InvertedCifar
 from stages.nets.backbones.mcunet import McuNet
 from stages.nets.backbones.mobilenet_v1 import MobileNetV1
 from stages.nets.backbones.mobilenet_v2 import MobileNetV2
@@ -36,9 +38,11 @@ _MAKERS: dict[str, tuple[Callable[..., nn.Module], dict[str, Any]]] = {
     "dscnn_mlperf": (DsCnn, {"stem_stride": 2}),
     "res8": (ResKws, {"convolutions": 6, "dilated": False, "pooled": (4, 3)}),
     "res15": (ResKws, {"convolutions": 13, "dilated": True, "pooled": None}),
+    "bc_kws": (BroadcastKws, {}),
     "vgg16": (Vgg16, {}),
     "resnet8": (ResNet, {"stages": 3, "blocks": 1}),
     "resnet18": (ResNet, {"stages": 4, "blocks": 2}),
+    "inverted_cifar": (InvertedCifar, {}),
     "mobilenet_v1": (MobileNetV1, {}),
     "mobilenet_v2": (MobileNetV2, {}),
     "efficientnet_b0": (EfficientNetB0, {}),

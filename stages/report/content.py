@@ -13,10 +13,8 @@ import pandas as pd
 from stages.report.charts.device import best_known
 from stages.report.charts.network import worst_confusions
 from stages.report.evidence import Evidence
-from stages.report.figures import MODEL_UNCERTAINTY, BoardFigures, NetworkFigures, Spread
+from stages.report.figures import BoardFigures, NetworkFigures, Spread
 from stages.report.page.document import NOTHING, count, fixed, percent
-
-MODEL_DOUBT = f"±{100 * MODEL_UNCERTAINTY:g} %"
 
 
 @dataclass(frozen=True)
@@ -126,8 +124,13 @@ def energy(figures: BoardFigures) -> tuple[str, str]:
     if figures.energy_mj is not None:
         return f"{_with_spread(figures.energy_mj)} mJ", f"measured, n {figures.energy.get('n', figures.n)}"
     if figures.energy_mj_modelled is not None:
-        return f"{figures.energy_mj_modelled:.3f} mJ", f"modelled ({MODEL_DOUBT})"
+        return f"{figures.energy_mj_modelled:.3f} mJ", f"modelled ({energy_doubt([figures])})"
     return NOTHING, ""
+
+
+def energy_doubt(boards: Sequence[BoardFigures]) -> str:
+    """By how much modelled energies may be off."""
+    return " and ".join(dict.fromkeys(f"±{100 * figures.energy_share_modelled:.2g} %" for figures in boards))
 
 
 def energy_words(figures: BoardFigures) -> str:

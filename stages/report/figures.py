@@ -19,7 +19,7 @@ from pipeline.stage import read_json
 from stages.nets.config import BudgetConfig
 from stages.report.device_lines import device_lines
 
-MODEL_UNCERTAINTY = 0.25  # of modelled energy: time and power; that of the time alone is in BoardFigures.model_error
+MODEL_UNCERTAINTY = 0.25  # of modelled energy where device.json does not say it
 
 
 @dataclass(frozen=True)
@@ -102,6 +102,7 @@ class BoardFigures:
     model_ratio: str = ""  # the same in a few words
     model_areas: tuple[str, ...] = ()  # the same, area by area
     latency_ms_modelled_span: tuple[float, float] | None = None  # what a board is likely to take by that
+    energy_share_modelled: float = MODEL_UNCERTAINTY  # by which the modelled energy may be off
     stack_high_water_bytes: int | None = None  # seen on the device
     stack_bytes: int | None = None  # reserved
     measurement_point_modelled: str | None = None  # what the modelled power is that of: board, mcu or core
@@ -109,7 +110,7 @@ class BoardFigures:
     @property
     def energy_mj_modelled_uncertainty(self) -> float | None:
         """That of the model: the noise of a simulated instrument says nothing about a board."""
-        return None if self.energy_mj_modelled is None else MODEL_UNCERTAINTY * self.energy_mj_modelled
+        return None if self.energy_mj_modelled is None else self.energy_share_modelled * self.energy_mj_modelled
 
 
 def network_figures(
@@ -173,6 +174,7 @@ def board_figures(name: str, footprint: Path, samples: Path, device: Path, devic
         energy_mj=spread_of(rows, "energy_mj"),
         energy_mj_simulated=spread_of(rows, "energy_mj_simulated"),
         energy=_value(told, "energy", device),
+        energy_share_modelled=told.get("energy_uncertainty_share", MODEL_UNCERTAINTY),
         stack_high_water_bytes=told.get("stack_high_water_bytes"),
         stack_bytes=told.get("stack_bytes"),
     )

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Callable, Sequence
 
 from pipeline.text import aligned, shown
-from stages.report.content import MODEL_DOUBT, doubt_words, verdict
+from stages.report.content import doubt_words, energy_doubt, verdict
 from stages.report.figures import BoardFigures, Bound, NetworkFigures, Spread
 
 WIDTH = 100
@@ -95,15 +95,15 @@ def _measured(value: Spread | None) -> str:
 
 def _notes(boards: Sequence[BoardFigures]) -> list[str]:
     notes = []
-    if any(figures.source == "virtual" for figures in boards):
-        known = [f"  {figures.board}: {doubt_words(figures)}" for figures in boards if figures.model_error]
-        known += [f"  {figures.board}: {'; '.join(figures.model_areas)}" for figures in boards if figures.model_areas]
-        heading = " Known of the modelled time:" if known else ""
+    virtual = [figures for figures in boards if figures.source == "virtual"]
+    if virtual:
         notes.append(
-            f"virtual: instructions are counted on a QEMU twin, time and energy are modelled (energy {MODEL_DOUBT}); "
-            f"no board was measured. Outputs are bit-identical to TensorFlow Lite Micro's.{heading}"
+            "virtual: instructions are counted on a QEMU twin, time and energy are modelled (energy "
+            f"{energy_doubt(virtual)}); no board was measured. Outputs are bit-identical to TensorFlow Lite Micro's."
         )
-        notes += known
+    known = [f"  {figures.board}: {doubt_words(figures)}" for figures in boards if figures.model_error]
+    known += [f"  {figures.board}: {'; '.join(figures.model_areas)}" for figures in boards if figures.model_areas]
+    notes += ["Known of the modelled time:", *known] if known else []
     if any(figures.source == "virtual" and figures.cycles_modelled is None for figures in boards):
         notes.append(
             "cycles are not modelled: the profiler needs a C compiler (apt-get install gcc, then --force measure)."

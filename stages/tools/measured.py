@@ -54,7 +54,7 @@ def measured(folders: Mapping[str, Path]) -> Answer:
 
 def keep(folders: Mapping[str, Path], out: Path) -> None:
     """What was measured, the images that it was measured with, and what MLPerf Tiny's runner needs to drive them."""
-    for file in sorted(path for path in folders["measure"].rglob("*") if path.is_file()):
+    for file in sorted(path for path in folders["measure"].rglob("*") if path.is_file() and path.name != "entry.json"):
         shutil.copyfile(file, out / file.name)
     for name in _IMAGES:
         shutil.copyfile(folders["firmware"] / name, out / name)

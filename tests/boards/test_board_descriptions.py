@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from boards import BOARDS_FOLDER, Board, board_names, load_board, read_board
+from boards import BOARDS_FOLDER, CALIBRATION, SPLIT_FLASH, Board, board_names, calibrated, load_board, read_board
 from pipeline.errors import ConfigError
 
 UNITS = {"": 1, "K": 1024, "M": 1024**2}
@@ -96,3 +96,23 @@ def test_a_wrong_description_is_refused_in_one_sentence(tmp_path: Path, old: str
 def test_an_unchanged_copy_reads_like_the_original(tmp_path: Path) -> None:
     copy: Board = read_board(changed(tmp_path, "216MHz", "216MHz"))
     assert copy == load_board("nucleo_f767zi")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[1]", "device: {", "\x00", "device: hardware", "device: hardware\ncache: {flash_fill_cycles: .nan}\n"],
+)
+def test_a_damaged_calibration_is_one_sentence(tmp_path: Path, text: str) -> None:
+    (tmp_path / CALIBRATION).write_text(text)
+    with pytest.raises(ConfigError, match=r"calibration.yaml: no calibration \(.*write it anew: pipeline cal") as found:
+        calibrated(load_board("nucleo_f767zi"), tmp_path / CALIBRATION)
+    assert "\n" not in str(found.value)
+
+
+def test_flash_in_two_banks_costs_what_the_description_says_of_it() -> None:
+    board, told = load_board("nucleo_f767zi"), ("m-timestamp-mode-performance", SPLIT_FLASH, "m-init-done")
+    assert board.told(told).cache.flash_fill_cycles == board.cache.flash_fill_cycles_dual_bank == 24
+    assert board.told(()) == board, "one bank"
+    assert load_board("nucleo_h743zi2").told(told) == load_board("nucleo_h743zi2"), "has no such option"
+    slow = board.at_clock(board.clocks[-1].hz)
+    assert slow.told(told).cache.flash_fill_cycles == pytest.approx(slow.cache.flash_fill_cycles * 24 / 16)

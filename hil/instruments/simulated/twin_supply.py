@@ -32,6 +32,7 @@ class TwinPower:
     clock_hz: int
     active_w: float
     cycles_per_instruction: tuple[float, ...]  # by op
+    op_w: tuple[float, ...] = ()  # by op, where they differ
 
 
 class TwinSupply:
@@ -43,9 +44,10 @@ class TwinSupply:
     def executed(self, op_instructions: Sequence[int], times: int, windows: int = 1) -> None:
         """`windows` times: `times` inferences of so many instructions by op, between two edges."""
         per_instruction = self._power.cycles_per_instruction
+        watts = self._power.op_w or (self._power.active_w,) * len(per_instruction)
         run = [
-            (ticks * cycles / self._power.clock_hz, self._power.active_w)
-            for ticks, cycles in zip(op_instructions, per_instruction, strict=True)
+            (ticks * cycles / self._power.clock_hz, watt)
+            for ticks, cycles, watt in zip(op_instructions, per_instruction, watts, strict=True)
             if ticks * cycles > 0
         ]
         idle_w = IDLE_SHARE_ASSUMED * self._power.active_w

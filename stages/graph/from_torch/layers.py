@@ -225,10 +225,13 @@ def view(walk: Walk, node: fx.Node) -> Value:
 
 def add(walk: Walk, node: fx.Node) -> Value:
     summands = _operands(walk, node, "sum")
-    shapes = [walk.shape(index) for index in summands]
-    if shapes[0] != shapes[1]:
-        raise walk.unsupported(node, f"shapes {shapes[0]} and {shapes[1]}, needed equal ones")
-    return walk.emit(node, "ADD", summands, shapes[0], ActivationOptions())
+    # A map plus one column, row or value per channel; the map is the first operand.
+    larger, smaller = sorted(summands, key=lambda index: -walk.build.tensors[index].elements)
+    shape, other = walk.shape(larger), walk.shape(smaller)
+    repeats = len(other) == len(shape) and all(own in (1, side) for own, side in zip(other, shape, strict=True))
+    if not repeats or other[-1] != shape[-1]:
+        raise walk.unsupported(node, f"shapes {shape} and {other}, needed equal ones or sides of 1, and equal channels")
+    return walk.emit(node, "ADD", summands if shape == other else (larger, smaller), shape, ActivationOptions())
 
 
 def multiply(walk: Walk, node: fx.Node) -> Value:

@@ -41,7 +41,7 @@ class ConvNorm(nn.Module):
         *,
         size: Size,
         stride: int | Size = 1,
-        dilation: int = 1,
+        dilation: int | Size = 1,
         depthwise: bool = False,
         activation: Activation = "relu",
     ) -> None:

@@ -257,7 +257,8 @@ def network(link: DeviceLink, expected: Expected) -> Check:
                         False,
                         f"operator {number} ({kernel['kind']}, kernel {kernel['kernel']}) differs, input {index}",
                     )
-        return True, f"{len(expected.kernels)} operators bit-identical for {len(expected.inputs)} inputs"
+        names = ", ".join(dict.fromkeys(kernel["kernel"] for kernel in expected.kernels))
+        return True, f"{len(expected.kernels)} operators bit-identical for {len(expected.inputs)} inputs: {names}"
 
     return attempt("network", "each kernel computes what TensorFlow Lite Micro does", "do not trust this board", act)
 

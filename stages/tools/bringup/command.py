@@ -13,7 +13,7 @@ from pipeline.stage import Answer
 from stages.tools.bringup.checks import CLOCK_S, WATCHDOG_S
 from stages.tools.bringup.device import AttachedDevice, TwinDevice
 from stages.tools.bringup.first_day import first_day, write_record
-from stages.tools.bringup.images import STAGES, build_trial
+from stages.tools.bringup.images import build_trial
 
 
 def bringup(name: str, virtual: bool, out: Path, probe_serial: str = "") -> Answer:
@@ -21,7 +21,7 @@ def bringup(name: str, virtual: bool, out: Path, probe_serial: str = "") -> Answ
     board = load_board(name)
     with tempfile.TemporaryDirectory(prefix="bringup-") as folder:
         if virtual:
-            record = first_day(board, TwinDevice(board), build_trial(board, Path(folder), STAGES[-1:]), 0.0, WATCHDOG_S)
+            record = first_day(board, TwinDevice(board), build_trial(board, Path(folder)), 0.0, WATCHDOG_S)
         else:
             attached = find_board(name, probe_serial=probe_serial)  # before minutes are spent on building
             trial = build_trial(board, Path(folder))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal, Protocol
 
-from boards import Board
+from boards import ENERGY_BAUD, Board
 from hil.bench.discovery import AttachedBoard
 from hil.bench.flasher import Image, flash_image
 from hil.bench.probes import pyocd_probes, stlink_firmware
@@ -87,7 +87,8 @@ class AttachedDevice:
     @contextmanager
     def running(self, images: Images) -> Iterator[DeviceLink]:
         flash_image(Image(images.image, images.image_bin), self._attached, flash_plan(self._board))
-        with DeviceLink.open(self._attached.port, baud=self._board.console.baud, name=self._board.name) as link:
+        baud, name = self._board.console.baud, self._board.name
+        with DeviceLink.open(self._attached.port, baud=baud, name=name, other_baud=ENERGY_BAUD) as link:
             link.sync()
             link.restart()  # a debugger that let go may have stopped the cycle counter
             yield link

@@ -10,6 +10,7 @@ from pathlib import Path
 from boards import Board
 from hil.virtual.program import read_program
 from stages.firmware.build.image import Images, build_images, write_sources
+from stages.firmware.fast.dot import Weights
 from stages.firmware.memory.footprint import footprint
 from stages.firmware.memory.regions import place
 from stages.firmware.model_source import compile_model
@@ -18,6 +19,8 @@ from stages.tools.bringup.checks import Expected
 from stages.tools.bringup.trial_network import trial_inputs, trial_network
 
 STAGES = (1, 2, 3)
+# Each image has kernels of another kind, so that all of them are compared: portable C, int8 weights, int16 weights.
+KERNELS: dict[int, Weights | None] = {1: None, 2: "small", 3: "fast"}
 _INPUTS = 2
 
 
@@ -30,12 +33,12 @@ class Trial:
 
 
 def build_trial(board: Board, folder: Path, stages: tuple[int, ...] = STAGES) -> Trial:
-    """Compile the trial network once and link it once a stage."""
+    """The trial network in an image for each stage."""
     graph = simplify(trial_network())
-    compiled = compile_model(graph)
-    placement = place(compiled, board, None, copy_weights=False)
     images, expected = {}, {}
     for stage in stages:
+        compiled = compile_model(graph, weights=KERNELS[stage])
+        placement = place(compiled, board, None, copy_weights=False)
         out = folder / f"stage{stage}"
         shutil.rmtree(out, ignore_errors=True)
         write_sources(compiled, "trial", placement, out / "generated")

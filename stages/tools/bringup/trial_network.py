@@ -89,5 +89,18 @@ def trial_network(seed: int = 0, channels: int = 16) -> Graph:
     return Graph(tuple(build.tensors), tuple(build.ops), (0,), (softmax,))
 
 
+def streaming_network(seed: int, width: int) -> Graph:
+    """Fully connected layers whose weights do not fit a cache: their time is that of lines from flash."""
+    build = _Builder(seed)
+    grid = build.tensors[0].quantisation
+    assert grid is not None
+    values = math.prod(_INPUT)
+    target = build._add(Tensor("shape", (2,), "int32", data=np.array((1, values), np.int32)))
+    x, before = build.emit("RESHAPE", (0, target), (1, values), grid, NoOptions()), values
+    for size in (width, width, 10):
+        x, before = build.weighted("FULLY_CONNECTED", x, (size, before), (1, size), ActivationOptions()), size
+    return Graph(tuple(build.tensors), tuple(build.ops), (0,), (x,))
+
+
 def trial_inputs(count: int, seed: int = 1) -> np.ndarray:
     return np.random.default_rng(seed).integers(-128, 128, (count, *_INPUT[1:]), dtype=np.int8)

@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from boards import load_board
+from hil.virtual.power_model import RATES
 from stages.tools.modelling.calibration import build_subjects
-from tests.stages.tools.test_calibration import BOARD, blind
+from tests.stages.tools.test_calibration import BOARD, blind, blind_power
 
 DRAWS = 20
 
@@ -18,9 +19,14 @@ DRAWS = 20
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         subjects = build_subjects(load_board(BOARD), Path(folder))
-        errors, covered, parameters = [], [], []
+        errors, covered, parameters, kernels, energies, rates = [], [], [], [], [], []
         for seed in range(100, 100 + DRAWS):
-            truth, found = blind(subjects, seed)
+            case = blind(subjects, seed)
+            truth, found = case.truth, case.found
+            kernels += list(np.abs(found.ops.errors))
+            watts, power = blind_power(subjects, case, seed)
+            energies.append(power.networks.most)
+            rates += [abs(getattr(power, name) - getattr(watts, name)) <= power.uncertainty[name] for name in RATES]
             errors += list(np.abs(found.errors))
             covered += list(np.abs(found.errors) <= found.share)
             parameters += list(np.abs(found.fit.values - truth) <= found.fit.uncertainty)
@@ -31,6 +37,9 @@ def main() -> None:
         f"worst {100 * max(errors):.2f} %; "
         f"stated uncertainty covers {100 * np.mean(covered):.0f} % of networks, {100 * np.mean(parameters):.0f} % of "
         "parameters\n"
+        f"operators of these networks: median {100 * np.median(kernels):.2f} %, worst {100 * max(kernels):.2f} %\n"
+        f"their energy, rates moved by up to 50 %: median {100 * np.median(energies):.2f} %, worst "
+        f"{100 * max(energies):.2f} % stated or found; uncertainty covers {100 * np.mean(rates):.0f} % of rates\n"
     )
 
 

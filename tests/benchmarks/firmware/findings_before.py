@@ -191,14 +191,15 @@ FINDINGS = (
 )
 
 
+HANGS = ("2 waits for the console feed the watchdog", "3 the wait for a clock has no end")  # sooner seen
+
+
 def main() -> int:
     words, unnoticed = sys.argv[1:], []
     with tempfile.TemporaryDirectory(prefix="findings-") as folder:
         tree = Path(folder) / "tree"
         left_out = shutil.ignore_patterns(".*", "runs", "__pycache__", "*.egg-info")
         shutil.copytree(ROOT, tree, ignore=left_out)
-        model = tree / "tests/boards/stm32/emulated_board.py"
-        model.write_text(model.read_text().replace("MOST_INSTRUCTIONS = 20_000_000", "MOST_INSTRUCTIONS = 3_000_000"))
         for finding in FINDINGS:
             if words and not any(word in finding.name for word in words):
                 continue
@@ -218,10 +219,15 @@ def _asked(finding: Finding, tree: Path) -> str:
     if today.count(finding.today) != 1:
         raise SystemExit(f"{finding.name}: {finding.file} has its text {today.count(finding.today)} times, needed once")
     path.write_text(today.replace(finding.today, finding.before))
+    model = tree / "tests/boards/stm32/emulated_board.py"
+    patient = model.read_text()
+    if finding.name in HANGS:
+        model.write_text(patient.replace("MOST_INSTRUCTIONS = 20_000_000", "MOST_INSTRUCTIONS = 3_000_000"))
     try:
         return "; ".join(_run(test, tree) for test in finding.tests)
     finally:
         path.write_text(today)
+        model.write_text(patient)
 
 
 def _run(test: str, tree: Path) -> str:

@@ -56,6 +56,8 @@ def test_a_healthy_board_passes_every_check(name: str, trials: dict[str, Trial],
         "watchdog",
         "reset",
     } <= {check.name for check in record.checks}
+    computed = " ".join(check.found for check in record.checks if check.name == "network")
+    assert all(kernel in computed for kernel in ("depthwise_conv_2d", "small_depthwise", "fast_depthwise"))
     path = write_record(record, tmp_path)
     assert json.loads(path.read_text())["ok"] is True
     assert "all is well" in path.with_suffix(".md").read_text()

@@ -16,7 +16,7 @@ from stages.qat.fake_quant import FakeQuantNetwork
 from tests.stages.firmware.network_check import Agreement, compare_on_twin
 from tests.stages.nets.small_backbones import SMALL, images
 
-BACKBONES = ("efficientnet_b0", "mcunet_s", "mobilenet_v2", "etinynet")
+BACKBONES = ("efficientnet_b0", "mcunet_s", "mobilenet_v2", "etinynet", "bc_kws")
 
 
 def exported(name: str) -> Graph:

@@ -12,9 +12,11 @@ SMALL = {
     "dscnn_mlperf": NetworkConfig(name="dscnn_mlperf", width=9, blocks=2),
     "res8": NetworkConfig(name="res8", width=7),
     "res15": NetworkConfig(name="res15", width=6),
+    "bc_kws": NetworkConfig(name="bc_kws", width=6),
     "vgg16": NetworkConfig(name="vgg16", width_multiplier=0.1),
     "resnet8": NetworkConfig(name="resnet8", width=6),
     "resnet18": NetworkConfig(name="resnet18", width=5),
+    "inverted_cifar": NetworkConfig(name="inverted_cifar", width_multiplier=0.5),
     "mobilenet_v1": NetworkConfig(name="mobilenet_v1", input_shape=(33, 40, 3)),
     "mobilenet_v2": NetworkConfig(name="mobilenet_v2", input_shape=(33, 40, 3), width_multiplier=0.25),
     "mobilenet_v2_published": NetworkConfig(

@@ -35,6 +35,9 @@ TABLE = [
     ({"name": "dscnn_mlperf"}, 24_368, 16_000, 2_664_768),
     ({"name": "resnet8"}, 78_744, 49_152, 12_534_400),
     ({"name": "mobilenet_v1"}, 219_064, 55_296, 7_491_968),
+    ({"name": "bc_kws"}, 189_576, 70_560, 19_080_552),
+    ({"name": "bc_kws", "width": 8}, 9_556, 11_760, 945_692),  # 8,168 parameters; BC-ResNet-1 on 40 bands has 9,232
+    ({"name": "inverted_cifar"}, 174_744, 65_536, 9_269_312),
     ({"name": "resnet18"}, 11_183_592, 196_608, 555_676_672),
 ]
 
@@ -116,6 +119,7 @@ def main_line(*runs: tuple[int, ...]) -> list[str]:
     return [" ".join(f"blocks.{n}.project" for n in run) for run in runs]
 
 
+_BROADCAST = ("spectral", "temporal", "pointwise")  # the sums tie them all
 GROUPS = {
     "dscnn": separable(3),
     "dscnn_mlperf": separable(2),
@@ -131,6 +135,17 @@ GROUPS = {
         *(f"layers.{n}.first" for n in range(6)),
         "layers.6",
     ],
+    "bc_kws": [
+        "stem",
+        *(
+            " ".join(
+                [f"blocks.{first}.enter", *(f"blocks.{n}.{layer}" for n in range(first, last) for layer in _BROADCAST)]
+            )
+            + (" depthwise" if last == 12 else "")
+            for first, last in ((0, 2), (2, 4), (4, 8), (8, 12))
+        ),
+        "pointwise",
+    ],
     "vgg16": [f"stages.{stage}.{n}" for stage, count in enumerate((2, 2, 3, 3, 3)) for n in range(count)],
     "resnet8": [
         "stem blocks.0.second",
@@ -144,6 +159,12 @@ GROUPS = {
         "blocks.4.second blocks.4.shortcut blocks.5.second",
         "blocks.6.second blocks.6.shortcut blocks.7.second",
         *(f"blocks.{n}.first" for n in range(8)),
+    ],
+    "inverted_cifar": [
+        "stem",
+        *inside(range(10), "expand", "depthwise"),
+        *main_line((0, 1, 2), (3, 4, 5, 6), (7, 8, 9)),
+        "last",
     ],
     "mobilenet_v2": [
         "stem",
