@@ -145,7 +145,7 @@ def test_sub_rooms_point_one_way():
         ("stages.graph.padding", "from stages.graph.judge.tflm_plan import scratch_bytes", False),
         ("stages.firmware.assembly.schedule", "from stages.firmware.build.toolchain import Toolchain", False),
         ("hil.link.replies", "from hil.virtual.twin import Twin", True),
-        ("pipeline.engine.digest", "if TYPE_CHECKING:\n    import pipeline.cli.output", False),
+        ("pipeline.digest", "if TYPE_CHECKING:\n    import pipeline.cli.output", False),
     ],
 )
 def test_an_arrow_back_is_caught(module, line, is_cycle_of_modules):

@@ -1,4 +1,4 @@
-"""Anybody's Cortex-M7 ELF for QEMU's mps2-an500 -> cycles, line fills and write-backs of each function.
+"""Anybody's Cortex-M7 ELF for QEMU's mps2-an500 -> cycles, line fills and write-backs of each function or part.
 
 The program runs from reset until it ends itself (semihosting exit) or its time is up; all of it is counted, cold caches
 included. So that others can check the model with code of their own.
@@ -19,8 +19,8 @@ from elftools.elf.elffile import ELFFile
 
 from hil.virtual.cortex_m7 import CycleModel, Edge
 from hil.virtual.instruction import Decoder
-from hil.virtual.profiler import LineTraffic, MemoryModel, model_options
-from hil.virtual.program import read_program
+from hil.virtual.profiler import LineTraffic, MemoryModel, OpCounts, last_pass, model_options, profiles
+from hil.virtual.program import Program, read_program
 from hil.virtual.twin import MACHINE, qemu_path
 from pipeline.errors import ToolError
 
@@ -38,23 +38,18 @@ class FunctionProfile:
     traffic: LineTraffic
 
 
-def profile_elf(image: Path, model: MemoryModel, plugin: Path, timeout_s: float) -> tuple[FunctionProfile, ...]:
-    """Run to the end and profile every function, the costliest first."""
+def profile_elf(
+    image: Path, model: MemoryModel, plugin: Path, timeout_s: float, marks: str | None = None
+) -> tuple[FunctionProfile, ...]:
+    """Run to the end and profile every function, the costliest first; with `marks` every part between two of them.
+
+    `marks` names an array of 32-bit words. A store to its element i begins part i, one to its last element ends
+    the last part; of several passes from the first to the last element the last one counts, whose caches are warm.
+    """
     program = read_program(image)
-    with tempfile.TemporaryDirectory(prefix="profile-") as folder:
-        record = Path(folder) / "profile.txt"
-        argument = ",".join([str(plugin).replace(",", ",,"), f"out={record}", "whole=1", *model_options(model)])
-        argv = [qemu_path(), "-machine", MACHINE, "-nodefaults", "-display", "none", "-monitor", "none"]
-        argv += ["-serial", "null", "-semihosting", "-plugin", argument, "-kernel", str(image)]
-        try:
-            done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout_s)
-        except subprocess.TimeoutExpired as error:
-            raise ToolError(
-                f"{image.name}: still running after {timeout_s:g} s; let it end by a semihosting exit (SYS_EXIT)"
-            ) from error
-        lines = record.read_text().splitlines() if record.exists() else []
-    if not lines or not lines[-1].startswith("end"):
-        raise ToolError.failed(argv, done.returncode, done.stdout + done.stderr)
+    lines = _recorded(image, model, plugin, timeout_s, _bounds(image, program, marks))
+    if marks is not None:
+        return _parts(image, marks, last_pass(lines), program, model)
     functions = _Functions(image)
     edges: dict[str, list[Edge]] = defaultdict(list)
     traffic: dict[str, LineTraffic] = defaultdict(LineTraffic)
@@ -69,6 +64,56 @@ def profile_elf(image: Path, model: MemoryModel, plugin: Path, timeout_s: float)
     cycles = CycleModel(Decoder(program, model.core))
     found = [_function(name, edges[name], traffic[name], cycles, model) for name in edges]
     return tuple(sorted(found, key=lambda one: -one.cycles_modelled))
+
+
+def _bounds(image: Path, program: Program, marks: str | None) -> str:
+    """The plugin's argument for what is told apart."""
+    if marks is None:
+        return "whole=1"
+    symbol = program.objects.get(marks)
+    if symbol is None or symbol.size_bytes < 8 or symbol.size_bytes % 4:
+        found = "no such variable" if symbol is None else f"{symbol.size_bytes} B"
+        raise ToolError(f"{image.name}: {marks}: found {found}, needed an array of 2 or more 32-bit words to store to")
+    return f"marks={symbol.address}:{symbol.size_bytes // 4}"
+
+
+def _parts(
+    image: Path, marks: str, regions: Sequence[OpCounts], program: Program, model: MemoryModel
+) -> tuple[FunctionProfile, ...]:
+    if not regions:
+        raise ToolError(
+            f"{image.name}: no stores to {marks} from its first to its last element, needed one pass at least"
+        )
+    return tuple(
+        FunctionProfile(
+            f"{marks}[{one.index}]", one.instructions, one.cycles_zero_wait, one.cycles_modelled, one.traffic
+        )
+        for one in profiles(program, regions, model)
+    )
+
+
+def _recorded(image: Path, model: MemoryModel, plugin: Path, timeout_s: float, bounds: str) -> list[str]:
+    """What the plugin wrote while the program ran to its end."""
+    with tempfile.TemporaryDirectory(prefix="profile-") as folder:
+        record = Path(folder) / "profile.txt"
+        argument = ",".join([str(plugin).replace(",", ",,"), f"out={record}", bounds, *model_options(model)])
+        argv = [qemu_path(), "-machine", MACHINE, "-nodefaults", "-display", "none", "-monitor", "none"]
+        argv += ["-serial", "null", "-semihosting", "-plugin", argument, "-kernel", str(image)]
+        try:
+            done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout_s)
+        except subprocess.TimeoutExpired as error:
+            raise ToolError(
+                f"{image.name}: still running after {timeout_s:g} s; let it end by a semihosting exit (SYS_EXIT)"
+            ) from error
+        lines = record.read_text().splitlines() if record.exists() else []
+    if not _is_whole(lines, bounds):
+        raise ToolError.failed(argv, done.returncode, done.stdout + done.stderr)
+    return lines
+
+
+def _is_whole(lines: Sequence[str], bounds: str) -> bool:
+    """With marks a program may end outside of a pass, or without any."""
+    return bounds != "whole=1" or bool(lines and lines[-1].startswith("end"))
 
 
 def _function(

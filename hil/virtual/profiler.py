@@ -101,7 +101,7 @@ class OpProfile:
 
 @dataclass
 class OpCounts:
-    """What one op executed: block edges and cache lines; `_profiles` prices them."""
+    """What one op executed: block edges and cache lines; `profiles` prices them."""
 
     traffic: LineTraffic
     edges: list[Edge] = field(default_factory=list)
@@ -137,7 +137,7 @@ def profile_ops(
     comes first.
     """
     program = read_program(image)
-    return _profiles(program, count_ops(image, network_input, model, plugin, audio), model)
+    return profiles(program, count_ops(image, network_input, model, plugin, audio), model)
 
 
 def count_ops(
@@ -161,7 +161,7 @@ def count_ops(
             else:
                 twin.link.load(network_input)
                 twin.link.infer(1, 1)
-        regions = _last_pass(record.read_text().splitlines() if record.exists() else [])
+        regions = last_pass(record.read_text().splitlines() if record.exists() else [])
     if len(regions) != marks.size_bytes // 4 - 1:
         raise ToolError(
             f"{image}: {len(regions)} ops profiled, needed {marks.size_bytes // 4 - 1}; did the inference end early?"
@@ -169,7 +169,8 @@ def count_ops(
     return regions
 
 
-def _profiles(program: Program, regions: Sequence[OpCounts], model: MemoryModel) -> tuple[OpProfile, ...]:
+def profiles(program: Program, regions: Sequence[OpCounts], model: MemoryModel) -> tuple[OpProfile, ...]:
+    """Counts as cycles."""
     cycle_model = CycleModel(Decoder(program, model.core))
     found = []
     for index, region in enumerate(regions):
@@ -207,7 +208,7 @@ def profile_program(
             done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout_s)
         except subprocess.TimeoutExpired as error:
             raise ToolError.timed_out(argv, timeout_s) from error
-        regions = _last_pass(record.read_text().splitlines() if record.exists() else [])
+        regions = last_pass(record.read_text().splitlines() if record.exists() else [])
     if len(regions) != marks.size_bytes // 4 - 1:
         raise ToolError.failed(argv, done.returncode, done.stdout + done.stderr)
     decoder = Decoder(program, core)
@@ -244,7 +245,7 @@ def model_options(model: MemoryModel) -> Iterator[str]:
         yield f"memory={part.address}:{part.size_bytes}:{_KIND_NUMBER[part.kind]}"
 
 
-def _last_pass(lines: Sequence[str]) -> list[OpCounts]:
+def last_pass(lines: Sequence[str]) -> list[OpCounts]:
     """The ops of the last whole inference in a plugin's record (its form stands in profiler.c)."""
     whole: list[OpCounts] = []
     regions: list[OpCounts] = []

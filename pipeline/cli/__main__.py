@@ -19,6 +19,7 @@ from pipeline.cli import (
     model_commands,
     report_command,
     run_commands,
+    store_commands,
     sweep_commands,
     training_commands,
 )
@@ -44,6 +45,7 @@ app = typer.Typer(
 init_command.add_to(app)
 run_commands.add_to(app)
 sweep_commands.add_to(app)
+store_commands.add_to(app)
 report_command.add_to(app)
 model_commands.add_to(app)
 bench_commands.add_to(app)

@@ -91,13 +91,21 @@ def profile(
     image: Annotated[Path, typer.Argument(help="a Cortex-M7 ELF for QEMU's mps2-an500", metavar="FILE.elf")],
     board: Annotated[str, typer.Option("--board", help="whose caches and clock", metavar="NAME")],
     data: Annotated[Data, typer.Option("--data", help="its data memory: dtcm, or ram behind the cache")] = "ram",
+    memory: Annotated[
+        list[str] | None,
+        typer.Option("--memory", help="a part of it otherwise: flash, ram, dtcm", metavar="ADDRESS:BYTES:KIND"),
+    ] = None,
+    marks: Annotated[
+        str | None,
+        typer.Option("--marks", help="tell parts apart by stores to this array, not functions", metavar="SYMBOL"),
+    ] = None,
     timeout_s: Annotated[float, typer.Option("--timeout", min=1, help="seconds until it must have ended")] = 600.0,
     as_json: AsJson = False,
 ) -> None:
-    """Run any program on the twin's machine until it exits: modelled cycles, line fills, write-backs per function."""
+    """Run any program on the twin's machine until it exits: modelled cycles, fills, write-backs by function or mark."""
     project = load_project(chosen.file)
     project.refuse_unknown_board("profile", board)
-    print_answer(project.tool("profile")(image, board, data, timeout_s), as_json)
+    print_answer(project.tool("profile")(image, board, data, timeout_s, memory or (), marks), as_json)
 
 
 def ci(

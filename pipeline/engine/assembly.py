@@ -6,18 +6,21 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pipeline.config import Experiment, Project, load_experiment, load_project, model_experiment
+from pipeline.digest import file_digest
 from pipeline.engine.cache import Cache
 from pipeline.engine.dag import Dag, Step, build_dag, load_steps, section_models
-from pipeline.engine.digest import file_digest
 from pipeline.engine.executor import LocalExecutor
 from pipeline.engine.runner import Reporter, Runner, Selection
 from pipeline.engine.source_notes import SourceNotes
 from pipeline.engine.sources import SourceTree, imported_names
 from pipeline.errors import ConfigError, HardwareAbsent
 from pipeline.stage import Target
+
+if TYPE_CHECKING:
+    from pipeline.store.shared import SharedStore
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +50,7 @@ class Workshop:
     def __init__(self, file: Path, report: Callable[[str], None]) -> None:
         self.project = load_project(file)
         self.steps = load_steps(self.project.steps)
-        self.cache = Cache(cache_root(self.project), report)
+        self.cache = open_cache(self.project, report)
         self.code = source_tree(self.project, self.cache)
         self._models = section_models(self.steps)
         self._dags: dict[tuple[Target, ...], Dag] = {}
@@ -117,6 +120,24 @@ def model_runner(
     return _runner(project, steps, experiment, options, reporter, words)
 
 
+def open_cache(project: Project, report: Callable[[str], None]) -> Cache:
+    """The local cache, and behind it the store that `store` of pipeline.yaml or PIPELINE_STORE names."""
+    return Cache(cache_root(project), report, shared_store(project, report))
+
+
+def shared_store(project: Project, report: Callable[[str], None]) -> SharedStore | None:
+    url = os.environ.get("PIPELINE_STORE") or project.document.values.get("store")
+    if not url:
+        return None
+    if not isinstance(url, str):
+        raise ConfigError(
+            f"{project.document.origins[('store',)]}: found {url!r}, needed a URL such as s3://bucket/lab"
+        )
+    from pipeline.store.shared import SharedStore
+
+    return SharedStore.at(url, report)
+
+
 def cache_root(project: Project) -> Path:
     return Path(os.environ.get("PIPELINE_CACHE") or project.root / ".pipeline").resolve()
 
@@ -144,7 +165,7 @@ def _runner(
     for step in (options.start, options.only, *options.force):
         if step is not None:
             dag.step_named(step)
-    cache = Cache(cache_root(project), reporter.message)
+    cache = open_cache(project, reporter.message)
     return Runner(
         project=project,
         experiment=experiment,

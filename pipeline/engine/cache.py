@@ -15,23 +15,30 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import hashlib
-import json
 import os
 import shutil
+import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from pipeline.engine.digest import canonical_json, file_digest, files_below, names_below, value_digest
+from pipeline.digest import file_digest, files_below, names_below, value_digest
 from pipeline.errors import CacheError
 from pipeline.stage import fsync_file
+from pipeline.store.manifest import MANIFEST, Damaged, begins_with, sealed_record, sealed_text
 
-MANIFEST = "entry.json"
-_SEAL, _SEALED = '{"sha256":"', '",'  # around the digest, so that the whole is JSON
+
+class Remote(Protocol):
+    """A store behind the cache. None of these raises: a store that does not answer has nothing and takes nothing."""
+
+    def fetch(self, step: str, key: str, into: Path) -> bool: ...
+    def publish(self, step: str, key: str, folder: Path) -> None: ...
+    def fetch_checkpoint(self, key: str, into: Path) -> None: ...
+    def checkpoint_advanced(self, key: str, folder: Path) -> None: ...
+    def release(self) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -66,8 +73,9 @@ class Swept:
 def is_in_place(entry: Entry) -> bool:
     """No other run has replaced it since it was verified."""
     try:
+        begin = begins_with(entry.seal)
         with (entry.folder / MANIFEST).open(errors="replace") as manifest:
-            return manifest.read(len(_SEAL) + len(entry.seal)) == _SEAL + entry.seal
+            return manifest.read(len(begin)) == begin
     except OSError:
         return False
 
@@ -75,9 +83,13 @@ def is_in_place(entry: Entry) -> bool:
 class Cache:
     """All entries below one folder. `report` receives a sentence about each damaged entry."""
 
-    def __init__(self, root: Path, report: Callable[[str], None]) -> None:
+    def __init__(self, root: Path, report: Callable[[str], None], remote: Remote | None = None) -> None:
         self.root = root
+        self.remote = remote
         self._report = report
+        self._absent: set[str] = set()  # keys that the store did not have when it was asked
+        self._users = 0
+        self._mutex = threading.Lock()
         self._verified: dict[str, Entry] = {}  # by key, which holds the step's name
 
     def entry_folder(self, step: str, key: str) -> Path:
@@ -94,28 +106,71 @@ class Cache:
         if (known := self._verified.get(key)) is not None:
             return known
         folder = self.entry_folder(step, key)
-        if not folder.is_dir():
+        if not folder.is_dir() and not self._fetched(step, key, ask_again=discard):
             return None
         try:
             entry = _read_entry(folder)
-        except _Damaged as damage:
+        except Damaged as damage:
             if discard:
                 self._set_aside(folder)
                 self._report(f"cache: {step}/{key[:12]}: {damage}; the entry is discarded and the step runs again")
+                return self.lookup(step, key) if self._fetched(step, key, ask_again=True) else None
             return None
         with contextlib.suppress(OSError):  # a read-only cache still serves; only gc's idea of last use suffers
             os.utime(folder)
         self._verified[key] = entry
         return entry
 
+    def _fetched(self, step: str, key: str, *, ask_again: bool) -> bool:
+        """Take an entry over from the store; it is verified like any other when it is used."""
+        if self.remote is None or (key in self._absent and not ask_again):
+            return False
+        fresh = self.root / "tmp" / f"fetched.{key}.{os.getpid()}.{threading.get_ident()}"
+        fresh.mkdir(parents=True, exist_ok=True)
+        try:
+            if not self.remote.fetch(step, key, fresh):
+                self._absent.add(key)
+                return False
+            for file in files_below(fresh):
+                file.chmod(0o444)
+            final = self.entry_folder(step, key)
+            final.parent.mkdir(parents=True, exist_ok=True)
+            with contextlib.suppress(OSError):  # another run was faster
+                os.rename(fresh, final)
+            return True
+        finally:
+            remove_tree(fresh)
+
+    def take_up_checkpoint(self, key: str) -> None:
+        """From the store, where this machine has none. Call with the key's lock held."""
+        folder = self.checkpoint_folder(key)
+        if self.remote is not None and not (folder.is_dir() and any(folder.iterdir())):
+            self.remote.fetch_checkpoint(key, folder)
+
+    def checkpoint_advanced(self, key: str) -> None:
+        """A step that runs may have saved one."""
+        if self.remote is not None:
+            self.remote.checkpoint_advanced(key, self.checkpoint_folder(key))
+
     def building(self, key: str, on_wait: Callable[[], None]) -> AbstractContextManager[int]:
         """Hold the lock of a key; yields its descriptor, which the worker inherits so that the lock outlives us."""
         return _locked(self.root / "locks" / key, fcntl.LOCK_EX, on_wait)
 
-    def in_use(self) -> AbstractContextManager[int]:
+    @contextlib.contextmanager
+    def in_use(self) -> Iterator[None]:
         """Keep `gc` and `clean` away while a run reads entries."""
         waits = "cache: waiting for a clean-up to end"
-        return _locked(self.root / "in_use", fcntl.LOCK_SH, lambda: self._report(waits))
+        with _locked(self.root / "in_use", fcntl.LOCK_SH, lambda: self._report(waits)):
+            with self._mutex:
+                self._users += 1
+            try:
+                yield
+            finally:
+                with self._mutex:
+                    self._users -= 1
+                    is_last = self._users == 0
+                if self.remote is not None and is_last:
+                    self.remote.release()
 
     def alone(self) -> AbstractContextManager[int]:
         """Refuse to go on while any run uses the cache."""
@@ -139,9 +194,8 @@ class Cache:
         """Put a finished folder in its place, whole and on the disk, or not at all."""
         (built / MANIFEST).unlink(missing_ok=True)
         files = {file.relative_to(built).as_posix(): file_digest(file) for file in files_below(built)}
-        text = canonical_json({**record, "files": files})
-        seal = hashlib.sha256(text.encode()).hexdigest()
-        (built / MANIFEST).write_text(f"{_SEAL}{seal}{_SEALED}{text[1:]}")
+        text, seal = sealed_text({**record, "files": files})
+        (built / MANIFEST).write_text(text)
         for file in files_below(built):
             fsync_file(file)
             file.chmod(0o444)
@@ -156,6 +210,8 @@ class Cache:
         remove_tree(self.checkpoint_folder(key))
         entry = Entry(final, record["outputs"], files, seal)
         self._verified[key] = entry
+        if self.remote is not None and "run" not in record["ingredients"]:  # on hardware: nobody asks for it again
+            self.remote.publish(step, key, final)
         return entry
 
     def sweep(self, *, max_age_s: float | None, max_bytes: int | None, needed: Collection[str] = ()) -> Swept:
@@ -190,36 +246,25 @@ class Cache:
         remove_tree(away)
 
 
-class _Damaged(Exception):
-    """What is wrong with an entry."""
-
-
 def _read_entry(folder: Path) -> Entry:
     try:
         content = (folder / MANIFEST).read_text(errors="replace")
     except OSError as error:
-        raise _Damaged(f"{MANIFEST} cannot be read ({error.strerror})") from error
-    checksum, _, rest = content.removeprefix(_SEAL).partition(_SEALED)
-    text = f"{{{rest}"
-    if hashlib.sha256(text.encode()).hexdigest() != checksum:
-        raise _Damaged(f"{MANIFEST} does not match its own sha256")
-    try:
-        record = json.loads(text)
-        entry = Entry(folder, record["outputs"], record["files"], checksum)
-    except (ValueError, KeyError) as error:
-        raise _Damaged(f"{MANIFEST} is of another version ({error})") from error
+        raise Damaged(f"{MANIFEST} cannot be read ({error.strerror})") from error
+    record, seal = sealed_record(content)
+    entry = Entry(folder, record["outputs"], record["files"], seal)
     found = set(names_below(str(folder))) - {MANIFEST}
     for name in sorted(entry.files.keys() | found):
         if name not in found:
-            raise _Damaged(f"{name} is missing")
+            raise Damaged(f"{name} is missing")
         if name not in entry.files:
-            raise _Damaged(f"{name} does not belong to it")
+            raise Damaged(f"{name} does not belong to it")
         try:
             digest = file_digest(f"{folder}/{name}")
         except OSError as error:
-            raise _Damaged(f"{name} cannot be read ({error.strerror})") from error
+            raise Damaged(f"{name} cannot be read ({error.strerror})") from error
         if digest != entry.files[name]:
-            raise _Damaged(f"{name} does not match its sha256")
+            raise Damaged(f"{name} does not match its sha256")
     return entry
 
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pipeline.digest import canonical_json
 from pipeline.engine.dag import Node
-from pipeline.engine.digest import canonical_json
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipeline.config import Experiment, Project
+from pipeline.digest import value_digest
 from pipeline.engine.cache import Entry
 from pipeline.engine.dag import Node
-from pipeline.engine.digest import value_digest
 from pipeline.engine.tool_versions import package_version
 from pipeline.records.provenance import git_state, machine, seeds
 from pipeline.records.store import RunStore

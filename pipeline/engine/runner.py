@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from pipeline.config import Experiment, Project
+from pipeline.digest import value_digest
 from pipeline.engine.cache import Cache, Entry, is_in_place
 from pipeline.engine.dag import Dag, Node
-from pipeline.engine.digest import value_digest
 from pipeline.engine.executor import Executor
 from pipeline.engine.history import History
 from pipeline.engine.ingredients import Ingredients, differences, extra_sources, ingredients_of
@@ -280,12 +280,18 @@ class Runner:
         self.reporter.started(node, self.reason(node, ingredients))
         begin = time.monotonic()
         built = self.cache.fresh_folder(key)
+        self.cache.take_up_checkpoint(key)
+
+        def on_event(event: Mapping[str, Any]) -> None:
+            self.reporter.progressed(node, event)
+            self.cache.checkpoint_advanced(key)
+
         outputs = self.executor.run(
             str(node),
             self._job(node, sources, built, self.cache.checkpoint_folder(key)),
             lock=lock,
             log=self._log(node),
-            on_event=lambda event: self.reporter.progressed(node, event),
+            on_event=on_event,
         )
         seconds = time.monotonic() - begin
         earlier = self.cache.lookup(node.step, key)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pipeline.engine.digest import tree_digest
+from pipeline.digest import tree_digest
 from pipeline.engine.source_notes import SourceNotes
 from pipeline.engine.tool_versions import program_version
 from pipeline.errors import ConfigError

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import PositiveInt
 
 from pipeline.config import Project, load_section
-from pipeline.engine.digest import value_digest
+from pipeline.digest import value_digest
 from pipeline.errors import ConfigError
 from pipeline.stage import Config
 from pipeline.sweeps.axes import MOST_POINTS, Axis, axis_of, grid, sample, whole_numbers

@@ -55,7 +55,6 @@ def run(*, config: BringConfig, out_dir: Path) -> Brought:
     from stages.graph.memory.memory_record import memory_record
     from stages.graph.memory.plan_record import plan_record
     from stages.graph.tflite.float_edges import require_int8
-    from stages.graph.tflite.folding import with_padding
     from stages.graph.tflite.planned_file import without_float_edges
     from stages.graph.tflite.reader import read_tflite
     from stages.graph.tflite.writer import write_tflite
@@ -64,9 +63,8 @@ def run(*, config: BringConfig, out_dir: Path) -> Brought:
     content = without_float_edges(pinned_bytes(file.path, file.sha256), name=file.path.name)
     graph = read_tflite(content, name=file.path.name)
     require_int8(graph, file.path.name)
-    stored = read_tflite(content, as_stored=True)
-    is_indefinite = with_padding(stored) is not stored
-    if is_indefinite or not accepts(content, graph):  # perhaps for what was folded: then it runs what was read
+    may_pad = any(op.kind == "SPACE_TO_BATCH_ND" for op in graph.ops)  # with anything, see folding
+    if may_pad or not accepts(content, graph):  # perhaps for what was folded: then what was read is what it runs
         content = write_tflite(graph, file.path.name)
     given, classes = (
         None if file is None else pinned_bytes(file.path, file.sha256) for file in (config.inputs, config.labels)

@@ -6,7 +6,7 @@ Ops run in the order in which they stand in the graph, at the offsets of stages/
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,6 +31,7 @@ _MADE_BY = "Made by stages/firmware/model_source.py from a .tflite file; changes
 _FRONT_ENDS: tuple[FrontEndKind, ...] = ("none", "mfcc", "kws_stream")
 _ARRAY = re.compile(r"static const ((?:struct )?\w+ \w+)\[")
 _C_TYPES = {"int8": "int8_t", "uint8": "uint8_t", "int16": "int16_t", "int32": "int32_t"}
+_PORTABLE = 2  # a leanness
 _NAME_CHARACTERS = 60  # TensorFlow joins the names of all that it fused
 
 
@@ -96,6 +97,11 @@ class CompiledModel:
         return max(call.scratch_bytes for call in self.calls)
 
     @property
+    def working_bytes(self) -> int:
+        """Everything in RAM that is the network's."""
+        return self.layout.arena_bytes + self.scratch_bytes + self.state_bytes
+
+    @property
     def weights_bytes(self) -> int:
         """int8 weights and int32 biases, as the resource model counts them."""
         constants = {i for op in self.graph.ops for i in self.graph.constants_of(op) if op.kind != "RESHAPE"}
@@ -108,11 +114,13 @@ def compile_model(
     weights: Weights | None = None,
     runtime: Runtime = "classic",
     chains: Sequence[Chain] | None = None,
+    leanness: Mapping[int, int] | None = None,
 ) -> CompiledModel:
     """Choose a kernel for every op and lay out the arena; refuses what the firmware cannot run.
 
     Without `weights` the kernels are portable C; with 'fast' or 'small' the Cortex-M7's where they can be. `chains`:
-    the ops that are fused row-wise with overlap; without it, those for which the arena is smallest.
+    the ops that are fused row-wise with overlap; without it, those for which the arena is smallest. `leanness` of ops
+    that shall have less scratch memory: 1 a smaller buffer, 2 the portable kernel.
     """
     for role, tensors in (("input", graph.inputs), ("output", graph.outputs)):
         kinds = [graph.tensors[index].dtype for index in tensors]
@@ -122,8 +130,9 @@ def compile_model(
     calls = [kernel_call(graph, index) for index in range(len(graph.ops))]
     if weights is not None:
         calls = [
-            (fast_call(graph, op, f"op_{i}", weights) if batch_of(graph, op) == 1 and not is_wide(graph, op) else None)
-            or calls[i]
+            calls[i]
+            if batch_of(graph, op) > 1 or is_wide(graph, op) or (leanness or {}).get(i) == _PORTABLE
+            else fast_call(graph, op, f"op_{i}", weights, is_lean=bool((leanness or {}).get(i))) or calls[i]
             for i, op in enumerate(graph.ops)
         ]
     if runtime == "classic":

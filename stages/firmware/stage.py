@@ -37,12 +37,13 @@ class Firmware:
 )
 def run(model: Path, dataset: Path | None, *, config: FirmwareConfig, board: str, out_dir: Path) -> Firmware:
     from stages.firmware.build.image import build_images, write_sources
+    from stages.firmware.economy import compile_within
     from stages.firmware.front_end import design_front_end
     from stages.firmware.link_settings import float_end_macros, link_settings
     from stages.firmware.memory.footprint import footprint
     from stages.firmware.memory.regions import place
-    from stages.firmware.model_source import compile_model
     from stages.graph.memory.memory_record import memory_record
+    from stages.graph.memory.runtime_bound import runtime_bytes
     from stages.graph.simplify.simplification import simplify
     from stages.graph.tflite.float_edges import require_int8, strip_float_edges
     from stages.graph.tflite.reader import read_tflite
@@ -52,7 +53,8 @@ def run(model: Path, dataset: Path | None, *, config: FirmwareConfig, board: str
     require_int8(given, model.name)
     graph = simplify(given)
     chains = () if config.fusion == "none" else None  # None: where it pays
-    compiled = compile_model(graph, weights=config.weights, runtime=config.runtime, chains=chains)
+    most_bytes = runtime_bytes(given)
+    compiled = compile_within(graph, most_bytes, weights=config.weights, runtime=config.runtime, chains=chains)
     settings = {} if dataset is None else read_json(dataset)
     link = link_settings(config, settings, graph, described)
     front_end = None

@@ -17,12 +17,14 @@ from typing import get_args
 from boards import BOARDS_FOLDER
 from pipeline.errors import ConfigError, StageError
 from pipeline.stage import Answer
+from stages.firmware.economy import compile_within
 from stages.firmware.fast.dot import Weights
 from stages.firmware.model_source import CompiledModel, compile_model, model_assembly, model_source
 from stages.firmware.placement import Placement
 from stages.graph.memory.arena_layout import arena_layout
 from stages.graph.memory.overlap import Runtime
 from stages.graph.memory.resources import graph_macs
+from stages.graph.memory.runtime_bound import runtime_bytes
 from stages.graph.simplify.simplification import simplify
 from stages.graph.tflite.float_edges import require_int8, strip_float_edges
 from stages.graph.tflite.reader import read_tflite
@@ -43,7 +45,7 @@ def compile_library(model: Path, out: Path, weights: Weights, runtime: Runtime) 
     given = strip_float_edges(read_tflite(model)).graph
     require_int8(given, model.name)
     graph, macs = simplify(given), graph_macs(given)
-    fast = compile_model(graph, weights=weights, runtime=runtime)
+    fast = compile_within(graph, runtime_bytes(given), weights=weights, runtime=runtime)
     portable = compile_model(graph, runtime=runtime)
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out.parent) as scratch:

@@ -1,9 +1,10 @@
 """optimize: the same network in the operator order and arena layout that need the least memory, proven on the runtime.
 
 The file is changed, not written anew (see planned_file): what is not order, plan or float edge stays as it was. Of two
-candidates, the best order and the stored one, the smaller wins, the stored one among equals. Before anything is
-written, TensorFlow Lite Micro runs both files: the outputs must be equal bit for bit, its arena head must be the bytes
-that were planned, and where its own planning was better, the file keeps that.
+candidates, the best order and the stored one, the smaller wins, the stored one among equals; a file with variables, or
+with shapes that are computed, keeps its order, and the tensors that only it knows are left to the runtime. Before
+anything is written, TensorFlow Lite Micro runs both files: the outputs must be equal bit for bit, its arena head must
+be the bytes that were planned, and where its own planning was better, the file keeps that.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from stages.graph.memory.op_order import OpOrder, OrderProblem
 from stages.graph.memory.packable_order import packable_order
 from stages.graph.tflite import planned_file
 from stages.graph.tflite.associated_files import with_files_of
-from stages.graph.tflite.float_edges import FloatEdge, StrippedGraph, require_int8
+from stages.graph.tflite.float_edges import FloatEdge, StrippedGraph, require_int8, strip_float_edges
 from stages.graph.tflite.reader import load_named, printable, read_offline_offsets, read_tflite
 from stages.tools.output_file import require_file_name, write_atomically
 
@@ -67,8 +68,15 @@ def optimize(model: Path, out: Path) -> Answer:
 
 def optimised(content: bytes, samples: int, planner: Callable[[Graph], RuntimePlan] = runtime_plan) -> Optimised:
     """The best file for the same network, checked on so many random inputs."""
-    inner, edges = planned_file.stripped_file(content)
-    graph, whole = edges.graph, read_tflite(content, as_stored=True)
+    loose = _not_as_stored(content)
+    if loose is None:
+        inner, edges = planned_file.stripped_file(content)
+        whole = read_tflite(content, as_stored=True)
+    else:
+        inner, edges, whole = content, strip_float_edges(loose), loose
+        if edges.has_edges:
+            raise StageError("float inputs or outputs beside variables or computed shapes, needed int8 at the edges")
+    graph = edges.graph
     require_int8(graph)
     check_affordable(whole, samples)  # before anything is drawn: a small file can name inputs of gigabytes
     inputs = _random_inputs(graph, samples)
@@ -76,16 +84,17 @@ def optimised(content: bytes, samples: int, planner: Callable[[Graph], RuntimePl
     before, plan_was_wrong = _as_it_was(content, whole, outer)
     problem, stored = OrderProblem(graph), tuple(range(len(graph.ops)))
     best = packable_order(problem, problem.solve(), with_scratch)
-    orders = [stored, best.order] if planned_file.may_reorder(planned_file.unpack(inner)) else [stored]
+    is_free = loose is None and planned_file.may_reorder(planned_file.unpack(inner))
+    orders = [stored, best.order] if is_free else [stored]
     plans = {order: planner(graph.in_order(order)) for order in orders}
     order = min(orders, key=lambda candidate: plans[candidate].head_bytes)
     plan = plans[order]
     keeps_own_plan = plan.head_bytes > before.head_bytes and not edges.has_edges
-    new = _rewritten(inner, order, plan, drops_plan=plan_was_wrong)
+    new = _rewritten(inner, order if is_free else None, plan, drops_plan=plan_was_wrong)
     after = run_isolated(new, graph.in_order(order), inputs)
     if keeps_own_plan or after.head_bytes > before.head_bytes:  # some kernels ask for memory that no plan knows
         order, keeps_own_plan = stored, True
-        new = _rewritten(inner, order, None, drops_plan=plan_was_wrong)
+        new = _rewritten(inner, None, None, drops_plan=plan_was_wrong)
         after = run_isolated(new, graph, inputs)
     _verify_outputs(edges, before, after)
     _verify_arena(before, after)
@@ -116,11 +125,23 @@ def _as_it_was(content: bytes, graph: Graph, inputs: list[np.ndarray]) -> tuple[
     return (found, False) if is_right else (unplanned, True)
 
 
-def _rewritten(content: bytes, order: tuple[int, ...], plan: RuntimePlan | None, *, drops_plan: bool) -> bytes:
+def _not_as_stored(content: bytes) -> Graph | None:
+    """The network, if it is another than the file's operators: variables are states, constants are folded."""
+    try:
+        read_tflite(content, as_stored=True)
+    except StageError:
+        return read_tflite(content)
+    return None
+
+
+def _rewritten(content: bytes, order: tuple[int, ...] | None, plan: RuntimePlan | None, *, drops_plan: bool) -> bytes:
+    """`order`: None keeps the file's; tensors that were added when it was read come behind its own."""
     tree = planned_file.unpack(content)
     if plan is not None:
-        planned_file.reorder(tree, order)
-        planned_file.set_plan(tree, plan.offsets)
+        if order is not None:
+            planned_file.reorder(tree, order)
+        first, *others = (len(subgraph.tensors) for subgraph in tree.subgraphs)
+        planned_file.set_plan(tree, (*plan.offsets[:first], *(-1,) * sum(others)))
     elif drops_plan:
         planned_file.drop_plan(tree)
     return with_files_of(content, planned_file.pack(tree))

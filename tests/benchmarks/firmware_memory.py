@@ -22,7 +22,7 @@ import numpy as np
 from elftools.elf.elffile import ELFFile
 
 from boards import load_board
-from hil.virtual.profiler import MARKS, _last_pass, _model_options, build_plugin, host_compiler
+from hil.virtual.profiler import MARKS, build_plugin, host_compiler, last_pass, model_options
 from hil.virtual.program import read_program
 from hil.virtual.twin import Twin
 from stages.firmware.memory.stack_depth import stack_bound
@@ -109,13 +109,13 @@ def _kernel_instructions(image: Path, values: bytes, folder: Path) -> int:
     program = read_program(image)
     marks, record = program.objects[MARKS], folder / "profile.txt"
     options = [f"out={record}", f"marks={marks.address}:{marks.size_bytes // 4}"]
-    options += _model_options(memory_model(load_board(BOARD), program))
+    options += model_options(memory_model(load_board(BOARD), program))
     argument = ",".join([str(build_plugin(folder, compiler)), *options])
     with Twin(image, name="memory", counting=False, arguments=("-plugin", argument)) as twin:
         twin.link.load(values)
         twin.link.infer(1, 1)
     owner = _owners(image)
-    edges = [edge for region in _last_pass(record.read_text().splitlines()) for edge in region.edges]
+    edges = [edge for region in last_pass(record.read_text().splitlines()) for edge in region.edges]
     return sum(edge.to[1] * edge.times for edge in edges if not owner(edge.to[0]).startswith(BETWEEN))
 
 

@@ -18,13 +18,13 @@ class LineBuffer:
     line_elements: int  # even
 
 
-def run_of(pixels: int, taps: int) -> int:
-    """Pixels of so many taps that fit the buffer."""
-    return min(pixels, max(2, _BUFFER_BYTES // (2 * taps) // 2 * 2))
+def run_of(pixels: int, taps: int, *, is_lean: bool = False) -> int:
+    """Pixels of so many taps that fit the buffer; lean: two."""
+    return min(pixels, max(2, 0 if is_lean else _BUFFER_BYTES // (2 * taps) // 2 * 2))
 
 
-def line_buffer(graph: Graph, op: Op, at_once: int = 1) -> LineBuffer:
-    """Of a convolution that makes so many rows at once."""
+def line_buffer(graph: Graph, op: Op, at_once: int = 1, *, is_lean: bool = False) -> LineBuffer:
+    """Of a convolution that makes so many rows at once; lean: no more lines than these see."""
     assert isinstance(op.options, ConvOptions)
     _, weights, result = weighted_operands(graph, op)
     _, height, width, channels = weights.shape
@@ -35,4 +35,5 @@ def line_buffer(graph: Graph, op: Op, at_once: int = 1) -> LineBuffer:
     line_elements += line_elements % 2
     padded_lines = (rows - 1) * vertical + height
     least = min(padded_lines, height + (at_once - 1) * vertical)
-    return LineBuffer(max(least, min(padded_lines, _BUFFER_BYTES // (2 * line_elements))), line_elements)
+    wanted = 0 if is_lean else _BUFFER_BYTES // (2 * line_elements)
+    return LineBuffer(max(least, min(padded_lines, wanted)), line_elements)

@@ -26,18 +26,25 @@ from stages.graph.graph import ConvOptions, Graph, Op
 
 
 def fast_call(
-    graph: Graph, op: Op, name: str, stored: Weights, rows: Collection[int] | None = None
+    graph: Graph,
+    op: Op,
+    name: str,
+    stored: Weights,
+    rows: Collection[int] | None = None,
+    *,
+    is_lean: bool = False,
 ) -> KernelCall | None:
     """The operator on a fast kernel, or None where it has to take the portable one.
 
-    `rows`: in a fused chain (stages/graph/memory/fusion.py), the numbers of rows that it is asked for at a time.
+    `rows`: in a fused chain (stages/graph/memory/fusion.py), the numbers of rows that it is asked for at a time. With
+    `is_lean`, its buffers are as small as they can be.
     """
     if stored == "small" and op.kind in ("CONV_2D", "FULLY_CONNECTED"):
-        small = small_call(graph, op, name, rows)
+        small = small_call(graph, op, name, rows, is_lean=is_lean)
         if small is not None:
             return small
     if op.kind == "CONV_2D":
-        return _convolution(graph, op, name, rows)
+        return _convolution(graph, op, name, rows, is_lean=is_lean)
     if op.kind in ("ADD", "SUB"):
         return add_call(graph, op, name)
     if op.kind == "DEPTHWISE_CONV_2D":
@@ -49,11 +56,13 @@ def fast_call(
         outputs, depth = weights.shape
         assert weights.data is not None
         pixels = graph.tensors[op.inputs[0]].elements // depth
-        return _matrix(graph, op, name, weights.data.reshape(outputs, depth), {pixels})
+        return _matrix(graph, op, name, weights.data.reshape(outputs, depth), {pixels}, is_lean=is_lean)
     return None
 
 
-def _matrix(graph: Graph, op: Op, name: str, weights: np.ndarray, counts: Collection[int]) -> KernelCall | None:
+def _matrix(
+    graph: Graph, op: Op, name: str, weights: np.ndarray, counts: Collection[int], *, is_lean: bool
+) -> KernelCall | None:
     """`counts`: of pixels that are asked for at a time."""
     outputs, depth = weights.shape
     pixels = max(counts)
@@ -61,7 +70,7 @@ def _matrix(graph: Graph, op: Op, name: str, weights: np.ndarray, counts: Collec
     if scaling is None:
         return None
     pixel_elements = depth + depth % 2
-    run = run_of(pixels, pixel_elements)
+    run = run_of(pixels, pixel_elements, is_lean=is_lean)
     runs = {min(run, count) for count in counts} | {count % run for count in counts} - {0}
     place = Place(frozenset(runs), 0, 2 * pixel_elements)
     dot = Dot(graph, op, name, scaling, weights.reshape(outputs, 1, depth), place)
@@ -71,7 +80,7 @@ def _matrix(graph: Graph, op: Op, name: str, weights: np.ndarray, counts: Collec
     return _dot_call(op, "fast_matrix", dot, params, run * pixel_elements)
 
 
-def _convolution(graph: Graph, op: Op, name: str, rows: Collection[int] | None) -> KernelCall | None:
+def _convolution(graph: Graph, op: Op, name: str, rows: Collection[int] | None, *, is_lean: bool) -> KernelCall | None:
     options = op.options
     assert isinstance(options, ConvOptions)
     source, weights, result = weighted_operands(graph, op)
@@ -80,14 +89,14 @@ def _convolution(graph: Graph, op: Op, name: str, rows: Collection[int] | None) 
     outputs, height, width, channels = weights.shape
     if (height, width) == (1, 1) and options.stride == (1, 1):
         counts = {count * row for count in rows or result.shape[1:2]}
-        return _matrix(graph, op, name, weights.data.reshape(outputs, channels), counts)
+        return _matrix(graph, op, name, weights.data.reshape(outputs, channels), counts, is_lean=is_lean)
     scaling = exact_scaling(graph, op, axis=0)
     if scaling is None or options.dilation != (1, 1):
         return None
     heights = frozenset(rows or result.shape[1:2])
     # An odd pixel at the end of each row would run alone: then two rows run together, pixel by pixel.
     in_pairs = row % 2 == 1 and max(heights) > 1 and row * outputs + CHANNELS <= LARGEST_STORE_OFFSET
-    buffer = line_buffer(graph, op, at_once=2 if in_pairs else 1)
+    buffer = line_buffer(graph, op, at_once=2 if in_pairs else 1, is_lean=is_lean)
     line_bytes, pixel_bytes = 2 * buffer.line_elements, 2 * options.stride[1] * channels
     beside = Place(frozenset({row}), line_bytes, pixel_bytes)
     below = Place(heights, line_bytes, pixel_bytes, options.stride[0] * line_bytes, row)

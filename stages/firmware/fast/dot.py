@@ -62,7 +62,8 @@ class Dot:
             apart = weights[..., :fours].reshape(*weights.shape[:2], -1, 4)[..., [0, 2, 1, 3]]
             weights = np.concatenate([apart.reshape(*weights.shape[:2], fours), weights[..., fours:]], axis=2)
         self.stored = min(self.outputs, CHANNELS)
-        halves = _halves(scaling, weights) if place.pixels == {1} and self.lines == 1 else None
+        is_alone = place.pixels == {1} and place.line_bytes == 0  # no line of an image: a vector's functions differ
+        halves = _halves(scaling, weights) if is_alone and self.lines == 1 else None
         self.is_vector = halves is not None
         scaling = scaling if self.is_vector else commonly_shifted(graph, op, scaling, axis=0)
         self.scaling = requantisation(graph, op, scaling)

@@ -108,7 +108,9 @@ class _Layer:
         )
 
 
-def small_call(graph: Graph, op: Op, name: str, asked: Collection[int] | None) -> KernelCall | None:
+def small_call(
+    graph: Graph, op: Op, name: str, asked: Collection[int] | None, *, is_lean: bool = False
+) -> KernelCall | None:
     """None for dilation, few outputs, and where the codes would not be exact.
 
     `asked`: numbers of rows that are computed at a time, if not all of them.
@@ -125,11 +127,11 @@ def small_call(graph: Graph, op: Op, name: str, asked: Collection[int] | None) -
     limits = activation_range(result, op.options.activation)
     parts = (name, weights_title(weights), scaling, channels, limits, zero_point_of(source))
     if op.kind == "FULLY_CONNECTED" or (weights.shape[1:3] == (1, 1) and op.options.stride == (1, 1)):
-        return _matrix(graph, op, parts, asked)
-    return _convolution(graph, op, parts)
+        return _matrix(graph, op, parts, asked, is_lean)
+    return _convolution(graph, op, parts, is_lean)
 
 
-def _matrix(graph: Graph, op: Op, parts: _Parts, asked: Collection[int] | None) -> KernelCall | None:
+def _matrix(graph: Graph, op: Op, parts: _Parts, asked: Collection[int] | None, is_lean: bool) -> KernelCall | None:
     source, weights, result = weighted_operands(graph, op)
     assert weights.data is not None
     rows = weights.data.reshape(weights.shape[0], -1)
@@ -137,7 +139,7 @@ def _matrix(graph: Graph, op: Op, parts: _Parts, asked: Collection[int] | None) 
     pixels = source.elements // depth
     alone = pixels == 1 and len(rows) >= CHANNELS and (rows.size > _FEW_WEIGHTS or not _others_have_pixels(graph))
     layer = _Layer(*parts, rows, 1 if alone else 2)
-    run = _run({rows * result.shape[2] for rows in asked} if asked else {pixels}, layer.taps)
+    run = _run({rows * result.shape[2] for rows in asked} if asked else {pixels}, layer.taps, is_lean)
     if layer.taps > _MOST or run > _MOST:
         return None
     return layer.call(
@@ -150,15 +152,17 @@ def _others_have_pixels(graph: Graph) -> bool:
     return any(op.kind == "CONV_2D" and graph.tensors[op.outputs[0]].shape[1:3] != (1, 1) for op in graph.ops)
 
 
-def _run(counts: Collection[int], taps: int) -> int:
+def _run(counts: Collection[int], taps: int, is_lean: bool) -> int:
     """Pixels whose activations fit the buffer; of all numbers that are asked for, no run may have one alone."""
     pixels = max(counts)
     return next(
-        n for n in range(run_of(pixels, taps), pixels + 1) if pixels == 1 or all(count % n != 1 for count in counts)
+        n
+        for n in range(run_of(pixels, taps, is_lean=is_lean), pixels + 1)
+        if pixels == 1 or all(count % n != 1 for count in counts)
     )
 
 
-def _convolution(graph: Graph, op: Op, parts: _Parts) -> KernelCall | None:
+def _convolution(graph: Graph, op: Op, parts: _Parts, is_lean: bool) -> KernelCall | None:
     assert isinstance(op.options, ConvOptions)
     _, weights, result = weighted_operands(graph, op)
     assert weights.data is not None
@@ -171,8 +175,8 @@ def _convolution(graph: Graph, op: Op, parts: _Parts) -> KernelCall | None:
         rows = np.pad(rows, ((0, 0), (0, 0), (0, width * channels % 2))).reshape(outputs, -1)
         rows = np.pad(rows, ((0, 0), (0, -rows.shape[1] % 4))).reshape(outputs, -1, 4)[..., [0, 2, 1, 3]]
     layer = _Layer(*parts, np.ascontiguousarray(rows).reshape(outputs, -1), 2)
-    buffer = line_buffer(graph, op)
-    run = _run({result.shape[2]}, layer.taps)
+    buffer = line_buffer(graph, op, is_lean=is_lean)
+    run = _run({result.shape[2]}, layer.taps, is_lean)
     if max(layer.taps, buffer.line_elements, buffer.lines, run) > _MOST:
         return None
     members = {

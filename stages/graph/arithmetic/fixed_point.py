@@ -185,6 +185,10 @@ def quotients(numerators: np.ndarray, divisor: int, factor: Multiplier) -> np.nd
         headroom = 31 - magnitude.bit_length()  # leading bits that repeat the sign
         lifted = high_multiply(np.array([number << headroom], np.int64), int(inverse[0]))
         total = factor.shift - int(bits[0]) - headroom
+        if total < -31:  # of 0 and -1: an x86 shifts by what is left of a division by 32, and the rounding goes up
+            value = int(high_multiply(lifted, factor.mantissa)[0])
+            result[position] = (value >> (-total & 31)) + (value >= 0)
+            continue
         result[position] = rescale(lifted, factor.mantissa, total)[0]
     return result
 

@@ -90,7 +90,7 @@ def arena_head_bytes(model: bytes, graph: Graph) -> int | None:
 
 def head_bytes(interpreter: Any) -> int | None:
     """The same, from an interpreter that has run."""
-    match = _HEAD.search(_printed(interpreter.print_allocations))
+    match = _HEAD.search(printed(interpreter.print_allocations))
     return int(match[1]) if match else None
 
 
@@ -127,7 +127,7 @@ def _could_not_run(error: Exception) -> StageError:
     return StageError(f"TensorFlow Lite Micro could not run the model ({error}); see its lines in the log")
 
 
-def _printed(act: Callable[[], None]) -> str:
+def printed(act: Callable[[], None]) -> str:
     """What C code writes to stderr meanwhile."""
     sys.stderr.flush()
     kept = os.dup(2)

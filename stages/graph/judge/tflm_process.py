@@ -67,7 +67,7 @@ def check_affordable(graph: Graph, samples: int) -> None:
 def _steps(graph: Graph, op: Op) -> int:
     """About how long the runtime takes for one op."""
     result = graph.tensors[op.outputs[0]].elements
-    values = max(result, *(graph.tensors[index].elements for index in graph.activations_of(op)))
+    values = max([result, *(graph.tensors[index].elements for index in graph.activations_of(op))])
     inner = op_macs(graph, op) * _STEPS_PER_MAC.get(op.kind, 1) if op.kind in WEIGHTED else 0
     if isinstance(op.options, PoolOptions):
         sides = graph.tensors[op.inputs[0]].shape[1:3]

@@ -16,10 +16,10 @@ import tempfile
 import time
 from pathlib import Path
 
+from pipeline.digest import value_digest
 from pipeline.engine.assembly import RunOptions, Workshop
 from pipeline.engine.cache import Entry
 from pipeline.engine.dag import Node
-from pipeline.engine.digest import value_digest
 from pipeline.engine.executor import LocalExecutor
 from pipeline.engine.ingredients import ingredients_of
 from pipeline.sweeps.display import PlainBoard

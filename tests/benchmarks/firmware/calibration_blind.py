@@ -16,11 +16,11 @@ from tests.stages.tools.test_calibration import BOARD, blind, blind_power
 DRAWS = 20
 
 
-def main() -> None:
+def main(draws: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         subjects = build_subjects(load_board(BOARD), Path(folder))
         errors, covered, parameters, kernels, energies, rates = [], [], [], [], [], []
-        for seed in range(100, 100 + DRAWS):
+        for seed in range(100, 100 + draws):
             case = blind(subjects, seed)
             truth, found = case.truth, case.found
             kernels += list(np.abs(found.ops.errors))
@@ -30,10 +30,14 @@ def main() -> None:
             errors += list(np.abs(found.errors))
             covered += list(np.abs(found.errors) <= found.share)
             parameters += list(np.abs(found.fit.values - truth) <= found.fit.uncertainty)
-            sys.stdout.write(f"draw {seed}: errors {[f'{100 * e:+.2f} %' for e in found.errors]}\n")
+            sys.stdout.write(
+                f"draw {seed}: errors {[f'{100 * e:+.2f} %' for e in found.errors]}, worst operator "
+                f"{100 * np.max(np.abs(found.ops.errors)):.2f} %, energy {100 * power.networks.most:.2f} %, rates "
+                f"{[f'{getattr(power, name) / getattr(watts, name):.3f}' for name in RATES]} of those drawn\n"
+            )
             sys.stdout.flush()
     sys.stdout.write(
-        f"networks not in the fit, {DRAWS} draws: median {100 * np.median(errors):.2f} %, "
+        f"networks not in the fit, {draws} draws: median {100 * np.median(errors):.2f} %, "
         f"worst {100 * max(errors):.2f} %; "
         f"stated uncertainty covers {100 * np.mean(covered):.0f} % of networks, {100 * np.mean(parameters):.0f} % of "
         "parameters\n"
@@ -44,4 +48,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else DRAWS)

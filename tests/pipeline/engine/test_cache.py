@@ -208,7 +208,7 @@ def test_clean_removes_everything(toy):
 
 def test_the_key_of_a_step_is_pinned():
     """A change of this digest throws away every user's cache: make it on purpose."""
-    from pipeline.engine.digest import value_digest
+    from pipeline.digest import value_digest
 
     ingredients = {"step": "grow", "config.grains": 5, "version.python": "3.11.7", "code.toy_grow": "ab" * 32}
     assert value_digest(ingredients) == "94f7e91bb26e7a0f0f028ec9847b0a4c316e2d23e1a918717e95896460d12d2a"

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.digest import files_below, tree_digest, value_digest
 from pipeline.engine.cache import MANIFEST, Cache, Entry, Swept, tree_bytes
-from pipeline.engine.digest import files_below, tree_digest, value_digest
 from pipeline.errors import CacheError
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.engine.digest import file_digest
+from pipeline.digest import file_digest
 from pipeline.engine.ingredients import differences
 from pipeline.engine.source_notes import SourceNotes
 from pipeline.engine.sources import SourceTree, imported_names

@@ -21,6 +21,7 @@ from stages.graph.memory.fusion import Chain, Links
 from stages.graph.padding import map_size
 from stages.graph.simplify.lowering import lowered
 from tests.stages.firmware.coverage.builder import Builder
+from tests.stages.firmware.random_more import More
 from tests.stages.firmware.random_others import Others
 
 _ACTIVATIONS = ("none", "relu", "relu6")
@@ -33,6 +34,7 @@ _SCALES = (4e-9, 1e9)
 _SMALLEST_SOFTMAX = 2.0**-25  # the runtime refuses an input scale below 2^-26
 # Of an input: from 2^31 * 128 * 3 / 2^15 on the runtime shifts an int by 31 bits and more, which means nothing in C.
 _LARGEST_HARD_SWISH = 2e7
+_LARGEST_RATIO = 2.0**29
 _LARGEST_OUTPUT = 8000.0  # that the firmware can print
 _FINER = (5, 7, 13)  # an output scale smaller by these powers of two: left shifts, none, and mixtures
 
@@ -43,7 +45,7 @@ class NetworkGrower:
     def __init__(self, seed: int) -> None:
         self.builder = Builder(seed)
         self.rng = self.builder.rng
-        self.others = Others(self.builder)
+        self.others, self.more = Others(self.builder), More(self.builder)
         shape = (self._between(1, 13), self._between(1, 13), int(self.rng.choice([1, 2, 3, 4, 5, 7, 8, 16, 33])))
         self.pool = [self.builder.input(*shape)]  # four axes each
         if self._chance(0.33):
@@ -61,6 +63,9 @@ class NetworkGrower:
     def _other(self) -> int | None:
         return self.others.draw(self._source(), self.pool)
 
+    def _rare(self) -> int | None:
+        return self.more.draw(self._source(), self.pool)
+
     def grow(self, steps: int, *, only_rows: bool = False) -> Graph:
         """`only_rows`: of layers that can be fused."""
         moves = (self._conv, self._pointwise, self._depthwise, self._pool, self._elementwise)
@@ -68,7 +73,7 @@ class NetworkGrower:
             moves += (self._pointwise, self._depthwise, self._pointwise, self._depthwise)
         else:
             moves += (self._gate, self._unary, self._concatenate, self._pad, self._reshape, self._conv)
-            moves += (self._depthwise, self._mean, *(self._other,) * 10)
+            moves += (self._depthwise, self._mean, *(self._other,) * 8, *(self._rare,) * 8)
             self._ends()
         while len(self.builder.ops) < steps:
             made = moves[self._between(0, len(moves))]()
@@ -86,7 +91,7 @@ class NetworkGrower:
             result = self.builder.quantise(result, "uint8", self._scale(result), self._between(0, 256))
         made = {index for op in self.builder.ops for index in op.outputs if op.kind != "ASSIGN_VARIABLE"}
         further = [index for index in self.pool if index in made and index != result and self._chance(0.15)]
-        return _alive(self.builder.graph(result, *dict.fromkeys(further)))
+        return _alive(self.builder.graph(result, *dict.fromkeys([*further, *self.more.indices])))
 
     def _source(self) -> int:
         """Mostly the newest tensor: a network is deep rather than wide."""
@@ -187,6 +192,7 @@ class NetworkGrower:
         axis = self._between(1, 4)
         rest = [side for number, side in enumerate(self._shape(x)) if number != axis]
         fitting = [i for i in self.pool if [s for n, s in enumerate(self._shape(i)) if n != axis] == rest]
+        fitting = [i for i in fitting if self._scale(i) / self._scale(x) < _LARGEST_RATIO]  # beyond it: refused
         parts = [x, *(fitting[self._between(0, len(fitting))] for _ in range(self._between(1, 3)))]
         if sum(self.builder.tensors[part].elements for part in parts) > _MOST_ELEMENTS:
             return None

@@ -20,6 +20,7 @@ from stages.graph.tflite.float_edges import strip_float_edges
 from stages.graph.tflite.reader import read_offline_offsets, read_tflite
 from stages.graph.tflite.writer import write_tflite
 from stages.tools.optimisation import _text, _verify_arena, _verify_outputs, optimised, optimize
+from tests.stages.firmware.coverage.networks import coverage_network
 from tests.stages.graph.int8_graphs import NO_MODELS, THIRD_PARTY_MODELS, Int8Builder, random_inputs, residual_network
 from tests.stages.graph.judge.test_tflm_process import squeeze_and_excite
 from tests.stages.graph.tflite.test_float_edges import float_network
@@ -230,3 +231,12 @@ def test_third_party_models_keep_their_bits_on_200_inputs_and_need_no_more_arena
     found = optimised(path.read_bytes(), 200)
     assert found.arena_bytes == found.plan.head_bytes <= found.arena_bytes_before
     assert found.plan.layout.proven_optimal and found.best_order.proven_optimal
+
+
+@pytest.mark.parametrize("name", ["two streams", "int16 stream", "static shape"])
+def test_a_file_with_variables_or_computed_shapes_keeps_its_order_and_gets_a_plan(name: str) -> None:
+    content = write_tflite(coverage_network(name), "test")
+    found = optimised(content, 4)  # each sample meets the state that the one before it left
+    assert found.arena_bytes < found.arena_bytes_before and not found.is_reordered
+    again = read_tflite(found.content)
+    assert [op.kind for op in again.ops] == [op.kind for op in read_tflite(content).ops]

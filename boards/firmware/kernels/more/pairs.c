@@ -97,6 +97,10 @@ static inline int8_t rescaled_quotient(const void *given, int8_t first, int8_t s
     const int32_t headroom = __builtin_clrsb(numerator);
     const int32_t lifted_quotient = high_multiply((int32_t)((uint32_t)numerator << headroom), inverse);
     const int32_t shift = params->left - params->right - (31 - zeros) - headroom;
+    if (shift < -31) { /* only of 0 and -1; the reference shifts by what is left of a division by 32, then rounds up */
+        const int32_t value = high_multiply(lifted_quotient, params->multiplier);
+        return within((value >> (-shift & 31)) + (value >= 0), &params->range);
+    }
     return within(rescale(lifted_quotient, params->multiplier, shift > 0 ? shift : 0, shift < 0 ? -shift : 0),
                   &params->range);
 }

@@ -73,15 +73,19 @@ class Builder(Int8Builder):
         self.ops.append(Op("ASSIGN_VARIABLE", f"assign{index}", (value, state), (index,), PlainOptions()))
 
 
-def svdf(make: Builder) -> list[int]:
+def svdf_network(make: Builder) -> list[int]:
+    return [make.fully_connected(svdf(make, make.input(7)), 3, ActivationOptions())]
+
+
+def svdf(make: Builder, x: int, name: str = "svdf") -> int:
     """Two filters for each of five units, a memory of four."""
-    x, rng = make.input(7), make.rng
+    rng, inputs = make.rng, make.tensors[x].shape[1]
 
     def stored(name: str, shape: tuple[int, ...], dtype: str, scale: float, most: int) -> int:
         data = rng.integers(-most, most + 1, shape).astype(dtype)
         return make._add(Tensor(name, shape, dtype, Quantisation((scale,), (0,)), data))  # type: ignore[arg-type]
 
-    feature, time = stored("feature", (10, 7), "int8", 0.01, 127), stored("time", (10, 4), "int16", 0.0001, 30000)
+    feature, time = stored("feature", (10, inputs), "int8", 0.01, 127), stored("time", (10, 4), "int16", 0.0001, 30000)
     bias = stored("bias", (5,), "int32", 1e-6, 10000)
     state = make._add(
         Tensor(
@@ -93,15 +97,22 @@ def svdf(make: Builder) -> list[int]:
             is_state=True,
         )
     )
-    result = make._add(Tensor("svdf", (1, 5), "int8", Quantisation((make._scale_of(x) * 4.0,), (5,))))
-    make.ops.append(Op("SVDF", "svdf", (x, feature, time, bias, state), (result,), PlainOptions((2, 1))))
-    return [make.fully_connected(result, 3, ActivationOptions())]
+    result = make._add(Tensor(name, (1, 5), "int8", Quantisation((make._scale_of(x) * 4.0,), (5,))))
+    make.ops.append(Op("SVDF", name, (x, feature, time, bias, state), (result,), PlainOptions((2, 1))))
+    return result
 
 
-def lstm(make: Builder, *, clip: float = 0.0, power: int = -11) -> list[int]:
-    """Six steps of four inputs, five units, as Keras' LSTM is converted."""
-    x, rng, units, inputs = make.input(6, 4), make.rng, 5, 4
+def lstm_network(make: Builder, *, clip: float = 0.0, power: int = -11) -> list[int]:
+    """Six steps of four inputs."""
+    x = make.input(6, 4)
     make.set_grid(x, 0.02, -5)
+    result = lstm(make, x, units=5, clip=clip, power=power)
+    return [make.fully_connected(make.flatten(result), 3, ActivationOptions()), result]
+
+
+def lstm(make: Builder, x: int, *, units: int, clip: float = 0.0, power: int = -11, name: str = "lstm") -> int:
+    """As Keras' LSTM is converted."""
+    rng, (_, steps, inputs) = make.rng, make.tensors[x].shape
     operands = [-1] * 24
     operands[0] = x
     for place in (*range(1, 9), *range(12, 16)):
@@ -114,7 +125,7 @@ def lstm(make: Builder, *, clip: float = 0.0, power: int = -11) -> list[int]:
     operands[18] = make._add(Tensor("hidden", (1, units), "int8", grid, np.full((1, units), 3, np.int8), is_state=True))
     cell = Quantisation((2.0**power,), (0,))
     operands[19] = make._add(Tensor("cell", (1, units), "int16", cell, np.zeros((1, units), np.int16), is_state=True))
-    result = make._add(Tensor("lstm", (1, 6, units), "int8", grid))
+    result = make._add(Tensor(name, (1, steps, units), "int8", grid))
     options = PlainOptions((4, clip, 0.0, 0))
-    make.ops.append(Op("UNIDIRECTIONAL_SEQUENCE_LSTM", "lstm", tuple(operands), (result,), options))
-    return [make.fully_connected(make.flatten(result), 3, ActivationOptions()), result]
+    make.ops.append(Op("UNIDIRECTIONAL_SEQUENCE_LSTM", name, tuple(operands), (result,), options))
+    return result

@@ -22,7 +22,7 @@ from stages.graph.graph import (
     Quantisation,
     Tensor,
 )
-from tests.stages.firmware.coverage.builder import Builder, lstm, svdf
+from tests.stages.firmware.coverage.builder import Builder, lstm_network, svdf_network
 from tests.stages.firmware.coverage.wide import WIDE_NETWORKS
 
 _UNIT = Quantisation((1 / 128,), (0,))
@@ -426,6 +426,7 @@ NETWORKS: dict[str, Callable[[Builder], list[int]]] = {
     "SQUARED_DIFFERENCE": _squared,
     "REVERSE_V2": lambda make: _moved(make, "REVERSE_V2", (1, 6, 4, 8), values=([2],)),
     "DIV": lambda make: _with(make, "DIV", 6, factor=0.4),
+    "DIV by much": lambda make: _with(make, "DIV", 6, factor=8.0),
     "DIV by a number": lambda make: _with(make, "DIV", 1, factor=0.5, activation="relu"),
     "SUM": lambda make: _reduced(make, "SUM", [1, 2], (1, 8), 0, 8),
     "SUM of channels": lambda make: _reduced(make, "SUM", [-1], (1, 6, 5, 1), 1, 4),
@@ -441,13 +442,16 @@ NETWORKS: dict[str, Callable[[Builder], list[int]]] = {
     "TRANSPOSE_CONV of a wide stride": lambda make: _transposed_conv(make, 2, 3, "same", 15),
     "BATCH_MATMUL": lambda make: _multiplied(make, (3, 5, 6), (3, 6, 4), (3, 5, 4), 0, 0),
     "BATCH_MATMUL turned": lambda make: _multiplied(make, (5, 6), (4, 6), (5, 4), 0, 1),
-    "SVDF": svdf,
-    "LSTM": lstm,
-    "LSTM, clipped": lambda make: lstm(make, clip=0.9, power=-13),
+    "SVDF": svdf_network,
+    "LSTM": lstm_network,
+    "LSTM, clipped": lambda make: lstm_network(make, clip=0.9, power=-13),
     "batch of pictures": _pictures,
     "batch of padded pictures": _padded_pictures,
     "CONV_2D in groups": _grouped,
     "RELU_N1_TO_1": _narrow_range,
+    "CONV_2D over a whole line": lambda make: [
+        make.conv(make.input(1, 9, 5), 6, (1, 9), ConvOptions(padding="valid", activation="relu")),
+    ],
     "silent channel": _silent_channel,
     **WIDE_NETWORKS,
 }

@@ -13,6 +13,7 @@ from stages.firmware.build.image import build_images, write_sources
 from stages.firmware.memory.regions import place
 from stages.firmware.model_source import compile_model
 from stages.graph.graph import ConvOptions, Graph
+from tests.benchmarks.firmware import linked_limits
 from tests.stages.firmware.coverage.builder import Builder
 
 
@@ -60,3 +61,10 @@ def test_what_just_fits_the_plan_links(name: str, make: Callable[[int], Graph], 
     model = compile_model(make(largest(board, make)), weights="fast", runtime="overlap", chains=())
     write_sources(model, "limit", place(model, board), tmp_path / "generated")
     assert build_images(board, tmp_path / "generated", "O2", tmp_path).image.exists()
+
+
+@pytest.mark.parametrize("number", [2])  # more of them: python -m tests.benchmarks.firmware.linked_limits
+def test_a_random_network_at_the_limit_of_a_board_links_and_the_next_one_is_refused(
+    number: int, tmp_path: Path
+) -> None:
+    assert "links; then: firmware: arena of" in linked_limits.check(number, tmp_path)

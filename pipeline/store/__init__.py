@@ -1,0 +1,1 @@
+"""Entries of the local cache <-> the same entries in a store that a whole lab shares."""
