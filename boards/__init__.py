@@ -261,9 +261,20 @@ class Board(_Described):
             known = ", ".join(f"{setting.hz / 1e6:g}MHz" for setting in self.clocks)
             raise ConfigError(f"{self.name}: found a clock of {hz / 1e6:g} MHz, needed one of {known}")
         share = found.hz * found.core_v / (full.hz * full.core_v)
-        cache = self.cache.model_copy(update={"flash_fill_cycles": found.flash_fill_cycles})
+        fewer = full.flash_fill_cycles - found.flash_fill_cycles  # off what a calibration may have found
+        cache = self.cache.model_copy(update={"flash_fill_cycles": self.cache.flash_fill_cycles - fewer})
         active_w = self.power_fixed_w + share * (self.power_active_w - self.power_fixed_w)
-        return self.model_copy(update={"clock_hz": hz, "power_active_w": active_w, "cache": cache})
+        changed = {"clock_hz": hz, "power_active_w": active_w, "cache": cache}
+        return self.model_copy(update={**changed, "calibration": self._slower_calibration(share)})
+
+    def _slower_calibration(self, share: float) -> Calibration | None:
+        """What was calibrated at full clock, its power scaled like the model's."""
+        if self.calibration is None or self.calibration.power is None:
+            return self.calibration
+        power = self.calibration.power
+        core_w = self.power_fixed_w + share * (power.core_w - self.power_fixed_w)
+        scaled = {"core_w": core_w, "multiply_w": share * power.multiply_w, "line_w": share * power.line_w}
+        return self.calibration.model_copy(update={"power": power.model_copy(update=scaled)})
 
     def told(self, boot_lines: Iterable[str]) -> Board:
         """This board as the device itself says: flash in two banks has shorter lines; a calibration knows it."""

@@ -8,7 +8,16 @@ first asked for, because every command and every step imports this package and f
 import importlib
 
 _PUBLIC = {
-    "pipeline.api.networks": ("compile", "evaluate", "import_keras", "inspect", "measure", "optimize", "resources"),
+    "pipeline.api.networks": (
+        "compile",
+        "evaluate",
+        "fit",
+        "import_keras",
+        "inspect",
+        "measure",
+        "optimize",
+        "resources",
+    ),
     "pipeline.api.pruning": ("Pruner", "prune"),
     "pipeline.api.results": ("Compilation", "Evaluation", "Inspection", "Measurement", "Optimization", "Resources"),
     "pipeline.api.run": ("Run", "run"),

@@ -100,13 +100,15 @@ def resources(
     input_shape: Sequence[int] | None = None,
     *,
     budget: Mapping[str, int | str] | None = None,
+    board: str | None = None,
     quick: bool = False,
     set: Mapping[str, Any] | Sequence[str] = (),
     project: AnyPath = PROJECT_FILE,
 ) -> Resources:
     """Size, peak memory and MACs, as int8, of a torch module (`input_shape`: height, width, channels) or an experiment.
 
-    `budget` such as {"peak_bytes": "64KB", "macs": "5M"} belongs to a module: an experiment has its own.
+    `budget` such as {"peak_bytes": "64KB", "macs": "5M"} belongs to a module: an experiment has its own. With `board`,
+    an experiment's network is compiled for it, and `record["board"]` has its layers' modelled ms and mJ, flash and RAM.
     """
     opened = open_project(project)
     if not isinstance(network, str):
@@ -116,7 +118,23 @@ def resources(
     if input_shape is not None or budget is not None:
         raise ConfigError(f"resources: experiment {network!r} has its own input shape and budget; leave them out")
     (loaded,) = load_experiments(opened, [network], quick=quick, settings=setting_texts(set))
-    return Resources.beside(opened.tool("resources")(loaded.sections["network"], loaded.sections["budget"]))
+    network_and_budget = (loaded.sections[name] for name in ("network", "budget"))
+    there = {} if board is None else {"firmware": loaded.sections["firmware"], "board": board}
+    return Resources.beside(opened.tool("resources")(*network_and_budget, **there))
+
+
+def fit(
+    experiment: str,
+    board: str,
+    *,
+    quick: bool = False,
+    set: Mapping[str, Any] | Sequence[str] = (),
+    project: AnyPath = PROJECT_FILE,
+) -> Answer:
+    """The smallest budgets that the experiment's network can meet on a board, and the widest network that fits it."""
+    opened = open_project(project)
+    (loaded,) = load_experiments(opened, [experiment], quick=quick, settings=setting_texts(set))
+    return opened.tool("fit")(*(loaded.sections[name] for name in ("network", "firmware", "prune")), board)
 
 
 def measure(

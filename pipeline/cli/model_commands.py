@@ -33,10 +33,27 @@ from pipeline.errors import ConfigError
 
 
 def resources(
-    experiment: ExperimentName, quick: Quick = False, settings: Settings = None, as_json: AsJson = False
+    experiment: ExperimentName,
+    board: Annotated[
+        str | None, typer.Option("--board", help="and ms, mJ, flash and RAM of its firmware there", metavar="NAME")
+    ] = None,
+    quick: Quick = False,
+    settings: Settings = None,
+    as_json: AsJson = False,
 ) -> None:
     """Size, peak memory (exact and imprecise) and MACs of the unpruned network, beside the budget."""
-    print_answer(api.resources(experiment, quick=quick, set=settings or (), project=chosen.file), as_json)
+    print_answer(api.resources(experiment, board=board, quick=quick, set=settings or (), project=chosen.file), as_json)
+
+
+def fit(
+    experiment: ExperimentName,
+    board: Annotated[str, typer.Option("--board", help="the board it is to fit", metavar="NAME")],
+    quick: Quick = False,
+    settings: Settings = None,
+    as_json: AsJson = False,
+) -> None:
+    """The smallest budgets that can be met on a board, and the widest network that fits it; nothing is trained."""
+    print_answer(api.fit(experiment, board, quick=quick, set=settings or (), project=chosen.file), as_json)
 
 
 def inspect(
@@ -184,7 +201,7 @@ def measure(
 
 
 def add_to(app: typer.Typer) -> None:
-    for function in (resources, inspect, optimize, evaluate, measure, zoo, publish):
+    for function in (resources, fit, inspect, optimize, evaluate, measure, zoo, publish):
         app.command()(function)
     app.command(name="import")(import_model)
     app.command(name="compile")(compile_model)

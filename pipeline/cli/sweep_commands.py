@@ -35,6 +35,13 @@ def sweep(
     seeds: Annotated[str | None, typer.Option("--seeds", help="each point with these: 0..4", metavar="N..M")] = None,
     sample: Annotated[int | None, typer.Option("--sample", min=1, help="draw this many combinations")] = None,
     sample_seed: Annotated[int | None, typer.Option("--sample-seed", help="of the draw")] = None,
+    search: Annotated[
+        int | None, typer.Option("--search", min=1, help="let Optuna choose this many combinations", metavar="N")
+    ] = None,
+    objectives: Annotated[
+        list[str] | None,
+        typer.Option("--objective", help="of the search, one or more: accuracy_int8:max", metavar="COLUMN:max|min"),
+    ] = None,
     name: Annotated[str | None, typer.Option("--name", help="folder below sweeps/; the same one goes on")] = None,
     only_plan: Annotated[bool, typer.Option("--plan", help="say what would run, and run nothing")] = False,
     quick: Quick = False,
@@ -48,18 +55,29 @@ def sweep(
     options = RunOptions(boards=board or (), virtual=virtual, settings=())
     with board_for_stderr() as display:
         workshop = Workshop(chosen.file, display.message)
-        spec = asked_spec(workshop.project, names, settings or (), seeds, sample, sample_seed, quick, name)
+        spec = asked_spec(
+            workshop.project,
+            names,
+            settings or (),
+            seeds,
+            sample,
+            sample_seed,
+            quick,
+            name,
+            search,
+            objectives or (),
+        )
         asked = Sweep(workshop, spec, options, display)
         if only_plan:
             return _print_plan(asked.plan(), time.monotonic() - begin, as_json)
         with asked.folder.held():
             asked.folder.keep_question(spec, ["pipeline", *sys.argv[1:]])
             try:
-                results = asked.run(LocalExecutor(), jobs, asked.plan())
+                results, best = _results(asked, jobs)
             except KeyboardInterrupt:
                 display.write(f"interrupted: every point that has ended is kept; go on with: {_same_command()}")
                 raise typer.Exit(INTERRUPTED) from None
-            _print_results(asked, results, time.monotonic() - begin, as_json)
+            _print_results(asked, results, best, time.monotonic() - begin, as_json)
     if any(result.state == "failed" for result in results.values()):
         raise typer.Exit(1)
 
@@ -83,17 +101,37 @@ def _print_plan(plans: list[PointPlan], seconds: float, as_json: bool) -> None:
     )
 
 
-def _print_results(sweep: Sweep, results: Mapping[Point, PointResult], seconds: float, as_json: bool) -> None:
+def _results(sweep: Sweep, jobs: int) -> tuple[Mapping[Point, PointResult], list[dict[str, Any]]]:
+    """Of every point, and with a search its best ones."""
+    if sweep.spec.search is None:
+        return sweep.run(LocalExecutor(), jobs, sweep.plan()), []
+    from pipeline.sweeps.search import objective_of, searched
+
+    wanted = [objective_of(text) for text in sweep.spec.objectives]
+    found = searched(sweep, wanted, sweep.spec.search, LocalExecutor(), jobs, sweep.spec.sample_seed)
+    columns = [objective.column for objective in wanted]
+    best = [
+        {"settings": dict(point.settings), **dict(zip(columns, values, strict=True))} for point, values in found.best
+    ]
+    return found.results, best
+
+
+def _print_results(
+    sweep: Sweep, results: Mapping[Point, PointResult], best: list[dict[str, Any]], seconds: float, as_json: bool
+) -> None:
     page = _pareto_page(sweep, results)
     folder = sweep.folder.path
     failed = [(point, result) for point, result in results.items() if result.state == "failed"]
     record: dict[str, Any] = {
         **{"name": sweep.spec.name, "folder": str(folder), "points": len(results), "failed": len(failed)},
         **{"rows": [row for point, result in results.items() for row in rows_of(point, result)]},
-        **{"pareto": page and page.record["page"]},
+        **{"pareto": page and page.record["page"], "best": best},
     }
     lines = [f"{len(results)} points, {len(failed)} failed, {seconds:.1f} s: {folder / RESULTS}"]
     lines += [page.text] if page else []
+    for one in best:
+        figures = ", ".join(f"{key} {value:.6g}" for key, value in one.items() if key != "settings")
+        lines.append(f"best: {' '.join(f'{key}={value}' for key, value in one['settings'].items())}: {figures}")
     lines += [f"failed: {point}: {(result.error or '').splitlines()[0]}" for point, result in failed]
     if failed:
         lines.append(f"failed points are tried again by: {_same_command()}")

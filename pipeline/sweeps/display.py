@@ -60,6 +60,7 @@ class PlainBoard:
 
     def planned(self, points: int, up_to_date: int) -> None:
         self.points, self.up_to_date, self._begin = points, up_to_date, time.monotonic()
+        self.done = self.failed = 0
         self.write(f"{points} points, {up_to_date} of them up to date")
 
     def point_started(self, point: Point) -> None:

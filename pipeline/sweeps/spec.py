@@ -27,6 +27,8 @@ class SweepConfig(Config):
     seeds: int | str | list[int] | None = None
     sample: PositiveInt | None = None  # that many combinations, drawn
     sample_seed: int = 0
+    search: PositiveInt | None = None  # that many trials, chosen by Optuna
+    objectives: tuple[str, ...] = ()  # of the search: 'accuracy_int8:max'
     quick: bool = False
 
 
@@ -68,6 +70,8 @@ class Spec:
     sample: int | None
     sample_seed: int
     quick: bool
+    search: int | None = None
+    objectives: tuple[str, ...] = ()
 
     def folder(self, project: Project) -> Path:
         return project.root / FOLDER / self.name
@@ -94,6 +98,8 @@ def asked_spec(
     sample_seed: int | None = None,
     quick: bool = False,
     name: str | None = None,
+    search: int | None = None,
+    objectives: Sequence[str] = (),
 ) -> Spec:
     """`names` are experiments, or one entry of `sweeps`, which the other arguments add to."""
     config = _config(project, names)
@@ -119,7 +125,11 @@ def asked_spec(
         sample=config.sample if count is None else count,
         sample_seed=config.sample_seed if sample_seed is None else sample_seed,
         quick=quick or config.quick,
+        search=config.search if search is None else search,
+        objectives=tuple(objectives) or config.objectives,
     )
+    if spec.search and (spec.sample or not spec.objectives or not spec.axes):
+        raise ConfigError("--search: needed --set with values to choose from, --objective COLUMN:max, and no --sample")
     return replace(spec, name=_folder_name(name or _own_name(names, spec)))
 
 
@@ -141,7 +151,7 @@ def _own_name(names: Sequence[str], spec: Spec) -> str:
     if len(names) == 1 and spec.experiments != tuple(names):
         return names[0]
     asked = [spec.experiments, {key: str(axis) for key, axis in spec.axes.items()}, spec.seeds]
-    digest = value_digest([*asked, spec.sample, spec.sample_seed, spec.quick])
+    digest = value_digest([*asked, spec.sample, spec.sample_seed, spec.quick, spec.objectives])
     return f"{spec.experiments[0]}{'-quick' if spec.quick else ''}-{digest[:8]}"
 
 

@@ -53,19 +53,20 @@ class Sweep:
     """One sweep, ready to be planned or run."""
 
     def __init__(self, workshop: Workshop, spec: Spec, options: RunOptions, reporter: SweepReporter) -> None:
-        self.workshop, self.spec, self._reporter = workshop, spec, reporter
-        self.points = spec.points()
+        self.workshop, self.spec, self.reporter = workshop, spec, reporter
+        self.points = [] if spec.search else spec.points()
+        self.results: dict[Point, PointResult] = {}
         self.folder = SweepFolder(spec.folder(workshop.project))
-        silent = _PointReporter(self.points[0], reporter)
+        silent = _PointReporter(None, reporter)
         self._targets: dict[str, list[Target]] = {}
         for name in spec.experiments:
             usual = workshop.experiment(name, spec.quick, ())
             self._targets[name] = workshop.targets(usual, options, silent)
         self._place: Mapping[str, Any] | None = None
 
-    def plan(self) -> list[PointPlan]:
-        """The future of every point, without executing any; a wrong setting is found here."""
-        plans = [self._planned(point) for point in self.points]
+    def plan(self, points: Sequence[Point] | None = None) -> list[PointPlan]:
+        """The future of every point, or of these, without executing any; a wrong setting is found here."""
+        plans = [self._planned(point) for point in (self.points if points is None else points)]
         self.workshop.code.notes.save()
         return plans
 
@@ -73,8 +74,9 @@ class Sweep:
         """Bring every point up to date; one that fails is recorded and the others go on."""
         done = [plan.point for plan in plans if plan.status == "up to date"]
         waiting = [plan.point for plan in plans if plan.status != "up to date"]
-        known = {point: result for point in done if (result := self.folder.result(point)) is not None}
-        self._reporter.planned(len(plans), len(done))
+        self.take_over(done)
+        known = self.results
+        self.reporter.planned(len(plans), len(done))
         self._place = surroundings(self.workshop.project)
         slots = Slots(executor, jobs)
         try:
@@ -86,16 +88,20 @@ class Sweep:
                         if (result := future.result()) is not None:
                             known[running[future]] = result
                         if time.monotonic() - told > _TABLE_EVERY_S:
-                            self._write_table(known)
+                            self._write_table()
                             told = time.monotonic()
                 except BaseException:
                     slots.stop()
                     pool.shutdown(wait=True, cancel_futures=True)
                     raise
         finally:
-            self._write_table(known)
+            self._write_table()
             executor.stop()
-        return self._in_order(known)
+        return self._in_order()
+
+    def take_over(self, points: Sequence[Point]) -> None:
+        """What is recorded of these."""
+        self.results |= {point: result for point in points if (result := self.folder.result(point)) is not None}
 
     def run_facts(self, results: Mapping[Point, PointResult]) -> list[Mapping[str, Any]]:
         """The records of the points' runs, for pages made of many runs; those that were dropped are left out."""
@@ -106,11 +112,11 @@ class Sweep:
     def _pool(self, jobs: int, points: int) -> concurrent.futures.ThreadPoolExecutor:
         return concurrent.futures.ThreadPoolExecutor(max_workers=max(1, min(points, _OPEN_POINTS_PER_JOB * jobs)))
 
-    def _in_order(self, known: Mapping[Point, PointResult]) -> dict[Point, PointResult]:
-        return {point: known[point] for point in self.points if point in known}
+    def _in_order(self) -> dict[Point, PointResult]:
+        return {point: self.results[point] for point in sorted(self.results, key=lambda point: point.index)}
 
-    def _write_table(self, known: Mapping[Point, PointResult]) -> Path:
-        return self.folder.write_results(self.spec, self._in_order(known))
+    def _write_table(self) -> Path:
+        return self.folder.write_results(self.spec, self._in_order())
 
     def _runner(self, point: Point, **parts: Any) -> Runner:
         experiment = self.workshop.experiment(point.experiment, self.spec.quick, point.overrides)
@@ -118,7 +124,7 @@ class Sweep:
 
     def _planned(self, point: Point) -> PointPlan:
         runner = self._runner(
-            point, reporter=_PointReporter(point, self._reporter), executor=_NOBODY, code=self.workshop.code
+            point, reporter=_PointReporter(point, self.reporter), executor=_NOBODY, code=self.workshop.code
         )
         forecasts = runner.plan()
         to_run = sum(forecast.status != "cached" for forecast in forecasts)
@@ -130,11 +136,11 @@ class Sweep:
     def _ended(self, point: Point, slots: Slots, jobs: int) -> PointResult | None:
         """What came of a point; None if the sweep was stopped meanwhile."""
         begin = time.monotonic()
-        self._reporter.point_started(point)
+        self.reporter.point_started(point)
         # Code may have been edited since the sweep began: each point looks at it again.
         runner = self._runner(
             point,
-            reporter=_PointReporter(point, self._reporter),
+            reporter=_PointReporter(point, self.reporter),
             executor=slots.lane(point.index),
             code=self.workshop.code.read_again(),
             surroundings=self._place,
@@ -151,7 +157,7 @@ class Sweep:
             error = str(failure)
         result = _result_of(runner, error, time.monotonic() - begin)
         self.folder.keep(point, result)
-        self._reporter.point_ended(point, result)
+        self.reporter.point_ended(point, result)
         return result
 
 
@@ -186,7 +192,7 @@ _NOBODY = _Nobody()
 class _PointReporter:
     """What a run says of itself -> what the sweep's reporter hears."""
 
-    point: Point
+    point: Point | None
     board: SweepReporter
 
     def message(self, text: str) -> None:
@@ -195,9 +201,10 @@ class _PointReporter:
     def planned(self, steps: int) -> None: ...
 
     def started(self, node: Node, reason: str) -> None:
-        self.board.point_step(self.point, str(node), {"event": "start", "total": 0, "unit": ""})
+        self.progressed(node, {"event": "start", "total": 0, "unit": ""})
 
     def progressed(self, node: Node, event: Mapping[str, Any]) -> None:
-        self.board.point_step(self.point, str(node), event)
+        if self.point is not None:
+            self.board.point_step(self.point, str(node), event)
 
     def finished(self, node: Node, status: str, seconds: float) -> None: ...

@@ -125,7 +125,7 @@ def design_front_end(kind: FrontEndKind, stream: StreamConfig, record: Mapping[s
         filters=tuple(_sparse(matrix[:, mel] / _POWER_GAIN, first_bin) for mel in range(mel_bins)),
         dct=dct_matrix(coefficients, mel_bins) / steps[:, np.newaxis],
         offset=grid.zero_point[0] - mean / steps,
-        stream=_stream(stream, graph, classes, hop / rate_hz) if kind == "kws_stream" else None,
+        stream=stream_of(stream, graph, classes, hop / rate_hz) if kind == "kws_stream" else None,
     )
 
 
@@ -172,7 +172,7 @@ def _sparse(column: np.ndarray, first_bin: int) -> tuple[int, np.ndarray]:
     return int(used[0]) - first_bin, column[used[0] : used[-1] + 1]
 
 
-def _stream(config: StreamConfig, graph: Graph, classes: Sequence[str], hop_s: float) -> Stream:
+def stream_of(config: StreamConfig, graph: Graph, classes: Sequence[str], hop_s: float) -> Stream:
     result = graph.tensors[graph.outputs[0]]
     grid = result.quantisation
     assert grid is not None

@@ -71,7 +71,9 @@ def _on_twin(link: DeviceLink, board: Board, seen: Seen, profile: Sequence[OpPro
     latency_s = sum(op.cycles_modelled for op in profile) / board.clock_hz
     rates = board.calibration and board.calibration.power
     op_w = tuple(mean_power_w([op], rates, board.power_active_w) for op in profile)
-    power = TwinPower(board.clock_hz, mean_power_w(profile, rates, board.power_active_w), per_instruction, op_w)
+    active_w = mean_power_w(profile, rates, board.power_active_w)
+    slower_idle_w = None if board.clock_hz == board.clocks[0].hz else board.power_idle_w
+    power = TwinPower(board.clock_hz, active_w, per_instruction, op_w, slower_idle_w)
     with twin_meter(power) as (meter, supply):
         plan = plan_windows(meter, latency_s, len(seen.samples))
 

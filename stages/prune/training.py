@@ -60,7 +60,8 @@ def check(config: PruneConfig, network: NetworkConfig, budget: BudgetConfig, **_
 
     Where the data will decide about the shape, usual ones are tried: layers hardly depend on it.
     """
-    import_user_network(network)
+    if network.module is not None:
+        import_user_network(network)
     is_known = network.input_shape is not None and network.classes is not None
     for shape in (network.input_shape,) if network.input_shape is not None else USUAL_SHAPES:
         assumed = network.for_data(shape, network.classes or 2)

@@ -12,6 +12,7 @@ import pandas as pd
 
 from stages.report.charts.device import best_known
 from stages.report.charts.network import worst_confusions
+from stages.report.device_budgets import device_bounds
 from stages.report.evidence import Evidence
 from stages.report.figures import BoardFigures, NetworkFigures, Spread
 from stages.report.page.document import NOTHING, count, fixed, percent
@@ -57,12 +58,18 @@ class Verdict:
 def verdict(network: NetworkFigures, boards: Sequence[BoardFigures]) -> Verdict:
     """Fits or not, per budget and board, and how that is known."""
     limited = [(name, bound, unit) for name, bound, unit in network.bounds if bound.allowed is not None]
+    on_boards = device_bounds(network, boards)
     missed = [f"{name} by {bound.used - bound.allowed:,}{unit}" for name, bound, unit in limited if not bound.holds]
+    missed += [f"{bound.title} on {bound.board}" for bound in on_boards if not bound.holds]
     crowded = [figures.board for figures in boards if not figures.fits_memory]
     reasons = [
         f"{name}: {bound.used:,} of {bound.allowed:,}{unit} ({percent(bound.used / bound.allowed, 1)}), counted exactly"
         for name, bound, unit in limited
         if bound.allowed
+    ]
+    reasons += [
+        f"{title}: budget {allowed}, predicted {predicted}, found {found}"
+        for title, allowed, predicted, found, _ in (bound.cells for bound in on_boards)
     ]
     reasons += [_board_sentence(figures) for figures in boards]
     names = ", ".join(figures.board for figures in boards)
@@ -71,8 +78,9 @@ def verdict(network: NetworkFigures, boards: Sequence[BoardFigures]) -> Verdict:
         parts += [f"the image is too large for {', '.join(crowded)}"] if crowded else []
         sentence = "; ".join(parts)
         return Verdict("bad", "Does not fit", f"{sentence[0].upper()}{sentence[1:]}.", tuple(reasons))
-    if limited:
-        held = "The budget holds" if len(limited) == 1 else f"All {len(limited)} budgets hold"
+    count = len(limited) + len(on_boards)
+    if count:
+        held = "The budget holds" if count == 1 else f"All {count} budgets hold"
         return Verdict("good", "Fits", f"{held}, and the image fits the memory of {names}.", tuple(reasons))
     headline = "Fits the boards" if len(boards) > 1 else "Fits the board"
     return Verdict("good", headline, f"No budget was set; the image fits the memory of {names}.", tuple(reasons))

@@ -10,7 +10,7 @@ import csv
 import hashlib
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +57,7 @@ class NetworkFigures:
     macs_trained_relative: float | None  # computation of the training, over training the unpruned network for as long
     accuracy_float: float | None = None
     model_sha256: str | None = None
+    device: Mapping[str, Any] = field(default_factory=dict)  # budgets of the firmware by board, and their predictions
 
     @property
     def bounds(self) -> list[tuple[str, Bound, str]]:
@@ -138,6 +139,7 @@ def network_figures(
         macs_trained_relative=pruned.get("macs_trained_relative"),
         accuracy_float=tested.get("accuracy_float"),
         model_sha256=None if model is None else hashlib.sha256(model.read_bytes()).hexdigest(),
+        device=pruned.get("device", {}),
     )
 
 

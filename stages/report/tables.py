@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pipeline.text import csv_text
+from stages.report.device_budgets import device_bounds
 from stages.report.figures import BoardFigures, NetworkFigures, Spread, read_rows
 
 Row = dict[str, object]
@@ -40,7 +41,7 @@ def summary_rows(network: NetworkFigures, boards: Sequence[BoardFigures]) -> Ite
             **_spread("latency_ms", figures.latency_ms),
             "energy_mj_modelled": figures.energy_mj_modelled,
             **_spread("energy_mj", figures.energy_mj),
-            "fits": network.within_budget and figures.fits_memory,
+            "fits": network.within_budget and figures.fits_memory and _holds(network, figures),
             "accuracy_float": network.accuracy_float,
             "accuracy_n": network.accuracy_n,
             **{f"budget_{column}": network.limits.get(column) for column in ("peak_bytes", "size_bytes", "macs")},
@@ -52,6 +53,11 @@ def summary_rows(network: NetworkFigures, boards: Sequence[BoardFigures]) -> Ite
             "measurement_point": figures.energy.get("measurement_point") if figures.energy_mj else None,
             "measurement_point_modelled": figures.measurement_point_modelled,
         }
+
+
+def _holds(network: NetworkFigures, figures: BoardFigures) -> bool:
+    """Every budget of the firmware on this board."""
+    return all(bound.holds for bound in device_bounds(network, [figures]))
 
 
 def latency_rows(network: NetworkFigures, boards: Sequence[BoardFigures]) -> Iterator[Row]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from pipeline.text import aligned, shown
 from stages.report.content import doubt_words, energy_doubt, verdict
+from stages.report.device_budgets import device_bounds
 from stages.report.figures import BoardFigures, Bound, NetworkFigures, Spread
 
 WIDTH = 100
@@ -22,6 +23,7 @@ def table_text(network: NetworkFigures, boards: Sequence[BoardFigures]) -> str:
         "",
         *_indented([["resource", "used", "budget", ""], *_resource_rows(network)]),
         *_pruned_lines(network),
+        *_device_lines(network, boards),
         "",
         *_indented(_board_rows(boards)),
         *(f"  {shown(line)}" for figures in boards for line in figures.lines),
@@ -38,6 +40,11 @@ def _headline(network: NetworkFigures) -> str:
         return f"{name}: no test examples, so no accuracy"
     counted = f" of {network.accuracy_n} test examples" if network.accuracy_n is not None else ""
     return f"{name} on {shown(network.data_source)}: int8 accuracy {100 * network.accuracy_int8:.2f} %{counted}"
+
+
+def _device_lines(network: NetworkFigures, boards: Sequence[BoardFigures]) -> list[str]:
+    rows = [bound.cells for bound in device_bounds(network, boards)]
+    return ["", *_indented([["firmware", "budget", "predicted", "found", ""], *rows])] if rows else []
 
 
 def _pruned_lines(network: NetworkFigures) -> list[str]:

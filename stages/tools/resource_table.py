@@ -11,11 +11,13 @@ from torch import nn
 
 from pipeline.errors import ConfigError
 from pipeline.stage import Answer
+from stages.firmware.config import FirmwareConfig
 from stages.graph.from_torch.conversion import graph_from_torch
 from stages.graph.memory.overlap import Runtime
 from stages.graph.memory.resources import resources as resources_of
 from stages.nets.config import BudgetConfig, NetworkConfig
 from stages.nets.registry import build
+from stages.tools.costs.device_cost import board_resources
 
 _ROWS = {
     "size_bytes": ("size", " B"),
@@ -25,9 +27,18 @@ _ROWS = {
 }
 
 
-def resources(network: NetworkConfig, budget: BudgetConfig) -> Answer:
-    """Of the network of an experiment: size, peak memory (exact, and the imprecise bound of earlier work) and MACs."""
-    return _beside_budget(network.title, build(network), network.input_shape, budget.runtime, budget.limits)
+def resources(
+    network: NetworkConfig, budget: BudgetConfig, firmware: FirmwareConfig | None = None, board: str | None = None
+) -> Answer:
+    """Of the network of an experiment: size, peak memory (exact, and the imprecise bound of earlier work) and MACs.
+
+    With a board also what its firmware would cost there, layer by layer.
+    """
+    found = _beside_budget(network.title, build(network), network.input_shape, budget.runtime, budget.limits)
+    if board is None or firmware is None:
+        return found
+    there = board_resources(network, firmware, board)
+    return Answer(f"{found.text}\n\n{there.text}", {**found.record, "board": there.record})
 
 
 def module_resources(module: nn.Module, input_shape: tuple[int, int, int], budget: Mapping[str, Any]) -> Answer:

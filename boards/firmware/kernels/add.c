@@ -43,3 +43,13 @@ void fast_add(const struct fast_add *params, const int8_t *first, const int8_t *
         output[index] = sum_of(params, first[index], second[index]);
     }
 }
+
+void fast_add_rows(const struct fast_add_rows *params, const int8_t *first, const int8_t *second, int8_t *output)
+{
+    const int32_t rows = broadcast_rows(&params->broadcast);
+    for (int32_t row = 0; row < rows; row++) {
+        const int8_t *const x = &first[broadcast_row(&params->broadcast, 0, row)];
+        const int8_t *const y = &second[broadcast_row(&params->broadcast, 1, row)];
+        fast_add(&params->row, x, y, &output[row * params->row.elements]);
+    }
+}

@@ -46,7 +46,14 @@ struct fast_add {
     int32_t elements;
 };
 
+/* The same for an operand that is repeated: rows, which both have as they are, one by one. */
+struct fast_add_rows {
+    struct fast_add row;
+    struct broadcast broadcast;
+};
+
 void add(const struct add *params, const int8_t *first, const int8_t *second, int8_t *output);
 void fast_add(const struct fast_add *params, const int8_t *first, const int8_t *second, int8_t *output);
+void fast_add_rows(const struct fast_add_rows *params, const int8_t *first, const int8_t *second, int8_t *output);
 
 #endif

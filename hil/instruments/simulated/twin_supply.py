@@ -33,6 +33,7 @@ class TwinPower:
     active_w: float
     cycles_per_instruction: tuple[float, ...]  # by op
     op_w: tuple[float, ...] = ()  # by op, where they differ
+    idle_w: float | None = None  # None: the assumed share of an inference's
 
 
 class TwinSupply:
@@ -50,7 +51,8 @@ class TwinSupply:
             for ticks, cycles, watt in zip(op_instructions, per_instruction, watts, strict=True)
             if ticks * cycles > 0
         ]
-        idle_w = IDLE_SHARE_ASSUMED * self._power.active_w
+        told_w = self._power.idle_w
+        idle_w = IDLE_SHARE_ASSUMED * self._power.active_w if told_w is None else told_w
         self._board.timeline = Timeline.of_runs(run * times, runs=windows, idle_s=_IDLE_S, idle_w=idle_w)
         self._board.seed += 1  # every capture has noise of its own
 

@@ -164,9 +164,9 @@ def _own_bytes(model: CompiledModel, placement: Placement, found: Sequence[Price
     functions = dict(function for price in found for function in price.assembly_bytes.items())
     code = sum(-(-size // 8) * 8 for size in functions.values())  # they are aligned
     spill = placement.spill
-    parts = [spill.first_bytes, spill.second_bytes] if spill else [model.layout.arena_bytes]
-    ram = sum(-(-part // _PLACED) * _PLACED for part in parts) + -(-model.scratch_bytes // 4) * 4
-    return model.constant_bytes + code, ram + model.state_bytes
+    arena, others = (spill.first_bytes, [spill.second_bytes]) if spill else (model.layout.arena_bytes, [])
+    aligned = sum(-(-part // _PLACED) * _PLACED for part in (model.scratch_bytes, *others))  # before the arena
+    return model.constant_bytes + code, aligned + -(-arena // 4) * 4 + model.state_bytes
 
 
 def _arena_bytes(model: CompiledModel, placement: Placement) -> int:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from boards import Board, load_board
+from pipeline.errors import StageError
 from stages.firmware.cost.compiled import Compiler, Cost
 from stages.firmware.cost.layer_table import BLOCK, FIGURES, Family, LayerTable, one_op
 from stages.firmware.cost.price_list import PriceList
@@ -85,6 +86,16 @@ class NetworkCost:
                 name: self._compiler.cost(key, board, self._prices) for name, board in self.boards.items()
             }
         return self._exact[key]
+
+    def fits(self, widths: Sequence[int]) -> bool:
+        """Whether the firmware finds room on every board."""
+        model = self._compiler.model(widths)
+        try:
+            for board in self.boards.values():
+                place(model, board, copy_weights=False)
+        except StageError:
+            return False
+        return True
 
     def prepare(self, many: Iterable[Sequence[int]]) -> None:
         """Price all that the exact costs at these widths will need in one go."""

@@ -17,7 +17,12 @@ import numpy as np
 from stages.firmware.assembly.elementwise import add_function, add_name
 from stages.firmware.kernels.c_text import c_struct
 from stages.firmware.kernels.calls import KernelCall
-from stages.firmware.kernels.elementwise import ADD_HEADROOM_BITS, add_multipliers, elementwise_call
+from stages.firmware.kernels.elementwise import (
+    ADD_HEADROOM_BITS,
+    add_multipliers,
+    broadcast_members,
+    elementwise_call,
+)
 from stages.firmware.kernels.parameters import output_range
 from stages.graph.arithmetic.fixed_point import rescale
 from stages.graph.arithmetic.int8_pointwise import scale_of, zero_point_of
@@ -38,10 +43,12 @@ class LinearSum:
 
 
 def add_call(graph: Graph, op: Op, name: str) -> KernelCall | None:
-    """None where an operand has to be repeated, or no such function is exact."""
+    """None where an operand is repeated within its rows, or no such function is exact."""
     activation = op.options.activation if isinstance(op.options, ActivationOptions) else "none"
     result = graph.tensors[op.outputs[0]]
-    if any(graph.tensors[index].elements != result.elements for index in op.inputs):
+    repeats = any(graph.tensors[index].elements != result.elements for index in op.inputs)
+    broadcast = broadcast_members(graph, op)
+    if repeats and any(steps[-1] != 1 for steps in broadcast["steps"]):
         return None
     ends = output_range(result, activation)
     limits = (ends["lowest"], ends["highest"])
@@ -56,10 +63,12 @@ def add_call(graph: Graph, op: Op, name: str) -> KernelCall | None:
         "right": found.right,
         "lowest": limits[0],
         "highest": limits[1],
-        "elements": result.elements,
+        "elements": broadcast["sizes"][-1] if repeats else result.elements,
     }
-    constants = f"fast_add_function {loop};\n" + c_struct("fast_add", name, params)
-    call = elementwise_call(graph, op, name, kernel="fast_add", header="kernels/add.h", constants=constants)
+    kernel = "fast_add_rows" if repeats else "fast_add"
+    members = {"row": params, "broadcast": broadcast} if repeats else params
+    constants = f"fast_add_function {loop};\n" + c_struct(kernel, name, members)
+    call = elementwise_call(graph, op, name, kernel=kernel, header="kernels/add.h", constants=constants)
     return replace(call, assembly=((loop, add_function(found.right, limits)),))
 
 

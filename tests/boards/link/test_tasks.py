@@ -5,6 +5,7 @@ Keywords and pictures: test_conformance.py. All five, networks of real size: tes
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -13,9 +14,12 @@ import pytest
 
 from boards import load_board
 from hil.virtual.twin import Twin
+from pipeline.stage import write_json
 from stages.graph.graph import ActivationOptions, Graph
+from stages.tools.mlperf.command import run as run_mlperf
+from stages.tools.mlperf.inputs import Stream, write_stream
 from stages.tools.mlperf.scoring import auc
-from stages.tools.mlperf.tasks import TASKS
+from stages.tools.mlperf.tasks import MODES, TASKS
 from tests.boards.link.driven_tasks import (
     BOARD,
     TaskImages,
@@ -135,3 +139,23 @@ def test_a_wake_word_run_for_energy_lies_between_two_pulses(wake_word: TaskImage
         _, lines = StockRunner(twin.ask).stream(lambda: [])
     assert lines == ["m-heard-[0,0]", "m-busy-[0]"]
     assert pulses_and_text(log).endswith("m-ready\r\n~m-ready\r\n~m-heard-[0,0]\r\nm-busy-[0]\r\nm-ready\r\n")
+
+
+def test_our_own_host_runs_the_streaming_task_and_its_pages_agree(
+    wake_word: TaskImages, audio_task: Task, tmp_path: Path
+) -> None:
+    sound = clips_of_every_kind(16_000, each=1).reshape(-1)[: 3 * 16_000]
+    data = write_stream(tmp_path / "data", TASKS["SWW"], Stream("a.wav", sound, ((0.1, 0.4),)))
+    flashed = write_json(tmp_path / "flash.json", {"probe_serial": ""})
+    wanted = {"task": "SWW", "board": BOARD, "source": "virtual", "out": tmp_path / "out", "data": data}
+    for energy, image in ((False, wake_word.performance), (True, wake_word.energy)):
+        run_mlperf(wanted, {"footprint": image.footprint, "twin": image.twin, "flash": flashed}, energy)
+    results = tmp_path / "out" / "open" / "submitter" / "results" / f"virtual_{BOARD}" / "sww"
+    pages = {mode: json.loads((results / mode / "results.json").read_text()) for mode in MODES}
+    assert pages["performance"][0]["counts"] == pages["accuracy"][0]["counts"]
+    assert 0 < pages["performance"][0]["dutycycle"] < 1
+    (window,) = pages["energy"]
+    assert window["power"]["elapsed_s"] == pytest.approx(3.0, abs=0.1), "the recording's length"
+    active, idle = load_board(BOARD).power_active_w, 0.5 * load_board(BOARD).power_active_w
+    assert idle < window["power"]["energy_j"] / window["power"]["elapsed_s"] < active
+    assert "True positives" in (results / "accuracy" / "results.txt").read_text()

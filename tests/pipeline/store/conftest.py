@@ -63,7 +63,8 @@ class FaultProxy:
                 if fault == "cut":
                     return self.hang_up()
                 if fault == "error":
-                    return self.answer(503, {}, b"<Error><Code>SlowDown</Code></Error>")
+                    told = b"" if self.command == "HEAD" else b"<Error><Code>SlowDown</Code></Error>"
+                    return self.answer(503, {}, told)
                 upstream = http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=30)
                 upstream.request(self.command, self.path, body, dict(self.headers))
                 reply = upstream.getresponse()

@@ -361,6 +361,24 @@ def test_sums_without_room_for_a_shift_are_left_to_the_portable_kernel(finer: fl
     assert _kernels(builder.graph(total)) == ["fast_add" if is_fast else "add"]
 
 
+def test_sums_with_a_column_a_row_or_a_vector_are_taken_row_by_row(tmp_path: Path) -> None:
+    """As in broadcast-residual networks; rows of more and of fewer elements than a round of the assembly."""
+    graphs = []
+    for seed, (channels, window) in enumerate([(10, (1, 3)), (7, (5, 1)), (3, (5, 3)), (8, (1, 3))]):
+        builder = Int8Builder(seed)
+        x = builder.input(5, 3, channels)
+        repeated = builder.pool("AVERAGE_POOL_2D", x, PoolOptions(window, window))
+        operands = (x, repeated) if seed % 2 else (repeated, x)
+        total = builder.elementwise("ADD", *operands, ActivationOptions("relu" if seed == 1 else "none"))
+        graphs.append(builder.graph(builder.elementwise("ADD", total, builder.constant(channels), ActivationOptions())))
+    assert {kernel for graph in graphs for kernel in _kernels(graph)[1:]} == {"fast_add_rows"}
+    inputs = [random_inputs(graph, count=3, seed=2) for graph in graphs]
+    for graph, given, outputs in zip(
+        graphs, inputs, twin_outputs([_compiled(graph) for graph in graphs], inputs, tmp_path), strict=True
+    ):
+        np.testing.assert_array_equal(outputs, tflm_outputs(graph, given))
+
+
 def test_layers_of_one_shape_share_their_assembly() -> None:
     builder = Int8Builder(3)
     x = builder.input(6, 6, 16)

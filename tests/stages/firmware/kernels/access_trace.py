@@ -164,7 +164,7 @@ def layer_of_chain(graph: Graph, weights: Weights | None, band: int) -> Layer:
 
 def traces(layers: Sequence[Layer], folder: Path) -> list[Trace]:
     """Run every layer and watch it."""
-    hooks, source, loops, program = (folder / name for name in ("hooks.c", "layers.c", "inner_loops.c", "trace"))
+    hooks, source, loops, program = (folder / name for name in ("hooks.c", "traced_layers.c", "inner_loops.c", "trace"))
     hooks.write_text(_HOOKS)
     source.write_text(_source(layers))
     loops.write_text(plain_inner_loops(name for layer in layers for name, _ in layer.call.assembly))

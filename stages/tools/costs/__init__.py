@@ -1,0 +1,1 @@
+"""A network that was not trained yet -> what it costs on a board, and what budgets it can meet."""

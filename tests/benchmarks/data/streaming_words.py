@@ -1,0 +1,180 @@
+"""Words found and missed in an hour of noisy audio, on the host, with the front end and the smoothing of the firmware.
+
+    python -m tests.benchmarks.data.streaming_words MODEL.tflite --set data.root=FOLDER [--minutes 60] [--snr 10]
+
+Audio: one slot of three seconds after the other, in each a clip of the split (every fifth an unknown word) at a random
+time, over the split's background noise, so loud that the word is `--snr` dB above it. The network looks at the last
+second every 100 ms. Sums and detections are those of `boards/firmware/audio/stream.c`, bit for bit for the same
+features (`stream_reference`, which every run with `firmware.front_end=kws_stream` holds against the twin); features are
+the host's, of which the firmware's differ by one step in one of a thousand at most (`measure.audio.front_end`). The
+threshold is the one with the fewest misses on audio of the validation split among those with at most two false alarms
+an hour; then the audio of the test split is listened to once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from data import CLIP_SAMPLES, SAMPLE_RATE_HZ, Corpus, Split
+from data.fetching.manifest import SILENCE, UNKNOWN
+from data.sounds.corpus import NO_CLIP
+from data.sounds.mfcc import Mfcc, MfccSettings
+from pipeline.stage import read_json
+from stages.firmware.config import StreamConfig
+from stages.firmware.front_end import stream_of
+from stages.graph.arithmetic.int8_batch import batch_network
+from stages.graph.arithmetic.int8_pointwise import on_grid
+from stages.graph.graph import Graph
+from stages.graph.tflite.reader import read_tflite
+from stages.graph.tflite.task import Task, read_task, task_of
+from stages.measure.audio.detections import DetectedWord, DetectionScore, SpokenWord, score_detections
+from stages.measure.audio.listening import GRACE_S
+from stages.measure.audio.stream_reference import StreamSettings, reference_stream
+from stages.prepare.config import DataConfig
+from stages.prepare.dataset import standardise
+from stages.prepare.source import open_data
+from stages.prepare.workers import spread
+from stages.tools.zoo.evaluation import front_end
+from tests.stages.qat.small_task import Quiet
+
+SLOT_S = 3
+UNKNOWN_EVERY = 5
+_LATEST_START_S = SLOT_S - 1.5
+_NOISE_RMS = 0.01 * 32768  # -40 dB of full scale
+_LOUD = 0.1  # of a clip's peak: where its word begins and ends
+_MOST_FALSE_ALARMS_PER_HOUR = 2
+THRESHOLDS = [0.4, 0.5, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.93, 0.96, 0.98, 0.99, 1.0]
+
+
+@dataclass(frozen=True, eq=False)
+class Heard:
+    """What the network says every 100 ms of some audio, and what was said there."""
+
+    seconds: float
+    spoken: tuple[SpokenWord, ...]
+    features: np.ndarray  # (hops, coefficients) int8
+    scores: np.ndarray  # (runs, classes) int8
+
+
+def audio(corpus: Corpus, split: Split, minutes: float, snr_db: float) -> tuple[np.ndarray, tuple[SpokenWord, ...]]:
+    """int16 samples, and the words in them."""
+    part, rng = corpus.splits[split], np.random.default_rng([20, corpus.seed])
+    unknown = corpus.classes.index(UNKNOWN)
+    words, others = (
+        np.flatnonzero((part.takes != NO_CLIP) & is_wanted)
+        for is_wanted in (part.labels != unknown, part.labels == unknown)
+    )
+    slots = int(minutes * 60 / SLOT_S)
+    noise = np.resize(
+        np.concatenate([each / np.sqrt(np.mean(each**2)) for each in part.noises]), slots * SLOT_S * SAMPLE_RATE_HZ
+    )
+    samples, spoken = noise * _NOISE_RMS, []
+    level = _NOISE_RMS * 10 ** (snr_db / 20)
+    for slot in range(slots):
+        is_word = slot % UNKNOWN_EVERY != UNKNOWN_EVERY - 1
+        number = int(rng.choice(words if is_word else others))
+        clip = part.clips[int(part.takes[number])].astype(np.float64)
+        loud = np.flatnonzero(np.abs(clip) > _LOUD * np.abs(clip).max())
+        first, last = int(loud[0]), int(loud[-1]) + 1
+        clip *= level / max(1.0, float(np.sqrt(np.mean(clip[first:last] ** 2))))
+        start = round((slot * SLOT_S + rng.uniform(0.0, _LATEST_START_S)) * SAMPLE_RATE_HZ)
+        samples[start : start + len(clip)] += clip
+        begin, end = ((start + place) / SAMPLE_RATE_HZ for place in (first, last))
+        spoken.append(SpokenWord(begin, end, int(part.labels[number]) if is_word else None))
+    return np.clip(np.round(samples), -32768, 32767).astype(np.int16), tuple(spoken)
+
+
+def stream_features(samples: np.ndarray, settings: MfccSettings, task: Task, graph: Graph) -> np.ndarray:
+    """(hops, coefficients) int8; consecutive clips of a second overlap by what a window is longer than a hop."""
+    mfcc = Mfcc(settings)
+    frames = 1 + (CLIP_SAMPLES - settings.window_samples) // settings.hop_samples
+    starts = range(0, len(samples) - CLIP_SAMPLES + 1, frames * settings.hop_samples)
+    mean, std = (np.array(values, np.float32) for values in (task.feature_mean, task.feature_std))
+    entry = replace(graph.tensors[graph.inputs[0]], shape=(1, settings.coefficients))
+
+    def some(number: int) -> np.ndarray:
+        clips = np.stack([samples[start : start + CLIP_SAMPLES] for start in starts[64 * number : 64 * number + 64]])
+        found = mfcc(clips)
+        standardise(found, 2, mean, std)
+        return on_grid(found.reshape(-1, settings.coefficients), entry)
+
+    return np.concatenate(list(spread(some, -(-len(starts) // 64))))
+
+
+def heard(
+    graph: Graph, task: Task, corpus: Corpus, split: Split, minutes: float, snr_db: float, runs: StreamSettings
+) -> Heard:
+    samples, spoken = audio(corpus, split, minutes, snr_db)
+    features = stream_features(samples, front_end(task), task, graph)
+    network, frames = batch_network(graph), graph.tensors[graph.inputs[0]].shape[1]
+    ends = range(frames, len(features) + 1, runs.run_hops)
+
+    def some(number: int) -> np.ndarray:
+        part = ends[256 * number : 256 * number + 256]
+        inputs = np.stack([features[end - frames : end, :, np.newaxis] for end in part])
+        return network(inputs).reshape(len(part), -1)
+
+    scores = np.concatenate(list(spread(some, -(-len(ends) // 256))))
+    return Heard(len(samples) / SAMPLE_RATE_HZ, spoken, features, scores)
+
+
+def score(found: Heard, frames: int, settings: StreamSettings, mfcc: MfccSettings) -> DetectionScore:
+    trace = reference_stream(found.features, frames, lambda _: found.scores, settings)
+    window, hop = mfcc.window_samples, mfcc.hop_samples
+    detected = [DetectedWord((window + (each.hop - 1) * hop) / SAMPLE_RATE_HZ, each.word) for each in trace.detections]
+    return score_detections(found.spoken, detected, GRACE_S)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("model", type=Path)
+    parser.add_argument("--data", default="speech_commands_v0.01")
+    parser.add_argument("--set", action="append", default=[])
+    parser.add_argument("--task", type=Path)
+    parser.add_argument("--minutes", type=float, default=60.0)
+    parser.add_argument("--validation-minutes", type=float, default=60.0)
+    parser.add_argument("--snr", type=float, default=10.0)
+    asked = parser.parse_args()
+    task = read_task(asked.model) if asked.task is None else task_of(read_json(asked.task))
+    assert task is not None, "the file says nothing of its front end; add --task dataset.json"
+    graph, mfcc = read_tflite(asked.model), front_end(task)
+    given = dict(each.removeprefix("data.").split("=", 1) for each in asked.set)
+    corpus = open_data(DataConfig(source=asked.data, **given), Quiet())
+    assert isinstance(corpus, Corpus) and corpus.classes == task.classes and SILENCE in task.classes
+    frames = graph.tensors[graph.inputs[0]].shape[1]
+
+    def settings(threshold: float) -> StreamSettings:
+        made = stream_of(StreamConfig(threshold=threshold), graph, task.classes, mfcc.hop_samples / SAMPLE_RATE_HZ)
+        return StreamSettings(
+            run_hops=made.run_hops, smooth_runs=made.smooth_runs, threshold_sum=made.threshold_sum,
+            refractory_hops=made.refractory_hops, is_word=made.is_word,
+        )  # fmt: skip
+
+    tried = heard(graph, task, corpus, "validation", asked.validation_minutes, asked.snr, settings(1.0))
+    sys.stdout.write(
+        f"{'threshold':>9} {'missed':>7} {'of':>5} {'false alarms/h':>15}   validation, {tried.seconds / 60:.0f} min\n"
+    )
+    scores = {}
+    for threshold in THRESHOLDS:
+        found = scores[threshold] = score(tried, frames, settings(threshold), mfcc)
+        alarms = found.false_alarms * 3600 / tried.seconds
+        sys.stdout.write(f"{threshold:9.2f} {found.misses:7} {found.words:5} {alarms:15.1f}\n")
+    allowed = _MOST_FALSE_ALARMS_PER_HOUR * tried.seconds / 3600
+    quiet = [threshold for threshold in THRESHOLDS if scores[threshold].false_alarms <= allowed]
+    chosen = min(quiet or THRESHOLDS[-1:], key=lambda threshold: scores[threshold].misses)
+    tested = heard(graph, task, corpus, "test", asked.minutes, asked.snr, settings(1.0))
+    last = score(tested, frames, settings(chosen), mfcc)
+    sys.stdout.write(
+        f"test, {tested.seconds / 60:.0f} min at {asked.snr:g} dB, threshold {chosen:g}: {last.misses} of {last.words} "
+        f"words missed ({100 * last.misses / last.words:.1f} %), {last.false_alarms} false alarms "
+        f"({last.false_alarms * 3600 / tested.seconds:.1f} an hour), mean delay {last.mean_delay_s or 0:.2f} s\n"
+    )
+
+
+if __name__ == "__main__":
+    main()
