@@ -189,7 +189,8 @@ def main() -> None:
     if given.step:
         perform(given.step, given.work, given.out)
         return
-    draw_pictures(given.work / "pictures", QUICK_PICTURES if given.quick else given.pictures)
+    if not (given.work / "prepare" / "done").exists():
+        draw_pictures(given.work / "pictures", QUICK_PICTURES if given.quick else given.pictures)
     for step in ("prepare",) if given.quick else ("prepare", "prune", "qat"):
         out, noted = given.work / step, given.work / f"{step}.memory"
         if not (out / "done").exists():

@@ -21,6 +21,8 @@ from tests.stages.prune.prune_runs import Silent, file_bytes, prune, trajectory_
 TWO = TrainingConfig(processes=2)
 SETTINGS = {"epochs": 7, "update_every": 1, "rate": 4.0, "early_termination": False, "start_step": 1}
 
+LEARNED = {"epochs": 2, "ranges": "learned"}
+
 
 def test_two_processes_follow_the_loss_curve_and_the_widths_of_one(data, tmp_path):
     for name, training in (("one", PLAIN), ("two", TWO)):
@@ -35,7 +37,7 @@ def test_two_processes_follow_the_loss_curve_and_the_widths_of_one(data, tmp_pat
     for name, training in (("one", PLAIN), ("two", TWO)):
         out_dir = tmp_path / f"qat_{name}"
         out_dir.mkdir()
-        pruned, config = tmp_path / "one", QatConfig(epochs=2, batch=16, learning_rate=0.01, threads=1)
+        pruned, config = tmp_path / "one", QatConfig(batch=16, learning_rate=0.01, threads=1, **LEARNED)
         qat.function(data / "features", pruned / "network.pt", pruned / "architecture.json", config=config,
                      training=training, out_dir=out_dir, progress=Silent(),
                      checkpoint=Checkpoint(tmp_path / f"c_{name}"))  # fmt: skip
