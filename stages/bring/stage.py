@@ -77,7 +77,8 @@ def run(*, config: BringConfig, out_dir: Path) -> Brought:
     np.save(features / "test_y.npy", tested)
     golden = inputs if classes is None else inputs[: config.golden_of_labelled]
     runs = STATE_RUNS if graph.states else 1
-    is_plain = len(graph.inputs) == len(graph.outputs) == runs == 1
+    ends = [graph.tensors[index] for index in (*graph.inputs, *graph.outputs)]
+    is_plain = len(ends) == 2 and runs == 1 and all(tensor.shape[:1] == (1,) for tensor in ends)
     outputs = run_tflm(content, graph, golden) if is_plain else run_tflm_rows(content, graph, golden, runs)
     np.savez(out_dir / "golden.npz", inputs=golden, outputs=outputs, **({} if is_plain else {"runs": np.array(runs)}))
     (out_dir / "model.tflite").write_bytes(content)

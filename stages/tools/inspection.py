@@ -185,7 +185,8 @@ def _sides(graph: Graph) -> str:
         ", ".join("x".join(map(str, graph.tensors[index].shape)) for index in side)
         for side in (graph.inputs, graph.outputs)
     ]
-    return f"int8 {shapes[0]} -> {shapes[1]}"
+    types = dict.fromkeys(graph.tensors[index].dtype for index in (*graph.inputs, *graph.outputs))
+    return f"{' and '.join(types)} {shapes[0]} -> {shapes[1]}"
 
 
 def _edge_lines(edges: StrippedGraph) -> list[str]:
