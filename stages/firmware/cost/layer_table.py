@@ -185,13 +185,16 @@ class LayerTable:
             return cells[0] * (blocks / at[0]) if at else cells[0]
         last = 1 if len(at) == 2 or blocks <= at[1] else 2
         share = (blocks - at[last - 1]) / (at[last] - at[last - 1])
-        return cells[last - 1] + share * (cells[last] - cells[last - 1])
+        found: np.ndarray = cells[last - 1] + share * (cells[last] - cells[last - 1])
+        return found
 
     def at(self, inputs: int, outputs: int) -> np.ndarray:
         """FIGURES."""
         row = inputs if self.family.inputs_vary else 0
-        found = self._along(row, -(-outputs // BLOCK)) if self.outs else self._table[row, 0]
-        return found + self._rest[row] if self.outs and outputs % BLOCK else found
+        found: np.ndarray = self._along(row, -(-outputs // BLOCK)) if self.outs else self._table[row, 0]
+        if self.outs and outputs % BLOCK:
+            found = found + self._rest[row]
+        return found
 
 
 def _paired(inputs: int, most: int) -> int:
