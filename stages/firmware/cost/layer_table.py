@@ -28,7 +28,7 @@ from stages.graph.memory.arena_layout import arena_layout
 BLOCK = 4  # channels
 _MOST_CHANGES = 6  # of the kernel over the channels; those of buffer sizes beyond are small
 _USUAL = (4, 8, 16, 32, 64, 128, 256, 512, 1024)  # channels that are priced in any case
-_FORM = re.compile(r"\.(rows|tile|strip|is_ring|block|lines) = (\d+)")
+_FORM = re.compile(r"\.(rows|tile|part|strip|is_ring|is_by_pixel|block|lines) = (\d+)")
 FIGURES = ("cycles", "code_lines", "constant_bytes", "assembly_bytes", "passes", "scratch_bytes")
 
 
