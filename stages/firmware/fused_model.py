@@ -14,8 +14,7 @@ from stages.firmware.fast.calls import fast_call
 from stages.firmware.fast.dot import Weights
 from stages.firmware.kernels.access_order import distances, laid_out
 from stages.firmware.kernels.calls import KernelCall
-from stages.firmware.kernels.fused import REFILLED, can_be_fused, fused_call
-from stages.firmware.kernels.portable import kernel_call
+from stages.firmware.kernels.fused import can_be_fused, fused_call
 from stages.graph.graph import Graph
 from stages.graph.memory.arena_layout import ArenaLayout, arena_layout, arena_places, live_bytes
 from stages.graph.memory.fusion import Chain, fused_graph
@@ -77,8 +76,6 @@ def _parts(graph: Graph, calls: Sequence[KernelCall], weights: Weights | None, c
     for position, number in enumerate(chain.ops):
         op, rows = graph.ops[number], chain.counts(position)
         call = fast_call(graph, op, f"op_{number}", weights, rows) if weights else None
-        if calls[number].kernel == REFILLED:  # in every band: rather without tables
-            call = kernel_call(graph, number)
         found.append(call or calls[number])
     return found
 

@@ -22,12 +22,15 @@ void add(const struct add *params, const int8_t *first, const int8_t *second, in
     broadcast_apply(&params->broadcast, rescaled_sum, params, first, second, output);
 }
 
+static int32_t product(int8_t value, int32_t multiplier)
+{
+    return (int32_t)(((int64_t)value * multiplier) >> 8);
+}
+
 static int8_t sum_of(const struct fast_add *params, int8_t first, int8_t second)
 {
-    const int32_t doubled = params->lifted[0][(uint8_t)first] + params->lifted[1][(uint8_t)second];
-    const int32_t product = high_product_rounded(doubled, params->multiplier, params->addend);
-    /* the sign: ties away from zero */
-    return clamp((product + (doubled >> 31)) >> params->right, params->lowest, params->highest);
+    const int32_t both = product(first, params->multipliers[0]) + product(second, params->multipliers[1]);
+    return clamp((both + params->addend) >> params->right, params->lowest, params->highest);
 }
 
 void fast_add(const struct fast_add *params, const int8_t *first, const int8_t *second, int8_t *output)
@@ -49,17 +52,4 @@ void fast_add_rows(const struct fast_add_rows *params, const int8_t *first, cons
         const int8_t *const y = &second[broadcast_row(&params->broadcast, 1, row)];
         fast_add(&params->row, x, y, &output[row * params->row.elements]);
     }
-}
-
-void fast_add_filled(const struct fast_add_filled *filled, const int8_t *first, const int8_t *second,
-                     int32_t tables[2][256], int8_t *output)
-{
-    struct fast_add params = filled->params;
-    for (int operand = 0; operand < 2; operand++) {
-        for (int32_t value = INT8_MIN; value <= INT8_MAX; value++) {
-            tables[operand][(uint8_t)value] = 2 * lifted((int8_t)value, &filled->operands[operand]);
-        }
-        params.lifted[operand] = tables[operand];
-    }
-    fast_add(&params, first, second, output);
 }

@@ -24,8 +24,8 @@ struct add {
     struct broadcast broadcast;
 };
 
-/* The same from tables, for operands of one shape: an operand takes only 256 values. */
-#define FAST_ADD_ELEMENTS 4 /* of a round of the next one */
+/* The same, and SUB, for operands of one shape, as (p * a + q * b + addend) >> right (stages/firmware/fast/add.py). */
+#define FAST_ADD_ELEMENTS 8 /* of a round of the next one */
 
 struct fast_add;
 
@@ -36,21 +36,14 @@ typedef void fast_add_function(const struct fast_add *params, const int8_t *firs
 
 struct fast_add {
     /* The assembly knows the places of these. */
-    const int32_t *lifted[2]; /* by the operand's byte: its value on the common scale, twice */
-    int32_t multiplier;
-    int32_t addend; /* half of the last place and the zero point */
+    int32_t multipliers[2]; /* 2^8 times p and q */
+    int32_t addend;
 
     fast_add_function *loop;
-    int32_t right; /* at least 1 */
+    int32_t right;
     int32_t lowest;
     int32_t highest;
     int32_t elements;
-};
-
-/* The same with tables that are filled first, where flash is short; `lifted` of the parameters counts for nothing. */
-struct fast_add_filled {
-    struct fast_add params;
-    struct add_operand operands[2];
 };
 
 /* The same for an operand that is repeated: rows, which both have as they are, one by one. */
@@ -62,7 +55,5 @@ struct fast_add_rows {
 void add(const struct add *params, const int8_t *first, const int8_t *second, int8_t *output);
 void fast_add(const struct fast_add *params, const int8_t *first, const int8_t *second, int8_t *output);
 void fast_add_rows(const struct fast_add_rows *params, const int8_t *first, const int8_t *second, int8_t *output);
-void fast_add_filled(const struct fast_add_filled *filled, const int8_t *first, const int8_t *second,
-                     int32_t tables[2][256], int8_t *output);
 
 #endif

@@ -63,7 +63,9 @@ static void widen_pixels(const struct fast_matrix *matrix, const int8_t *input, 
 {
     const int32_t depth = matrix->depth;
     const int32_t elements = matrix->dot.pixel_elements;
-    if (elements == depth && (depth % 4 == 0 || !matrix->dot.is_apart)) {
+    if (matrix->is_by_pixel) {
+        matrix->dot.widen(input, buffer, pixels);
+    } else if (elements == depth && (depth % 4 == 0 || !matrix->dot.is_apart)) {
         fast_widen(&matrix->dot, input, pixels * depth, buffer);
     } else { /* what is behind the last of a pixel has weight 0, whatever it is */
         for (int32_t pixel = 0; pixel < pixels; pixel++) {

@@ -23,7 +23,8 @@ struct fast_matrix {
     struct fast_dot dot;
     int32_t depth; /* input channels */
     int32_t pixels;
-    int32_t run; /* pixels that the buffer holds */
+    int32_t run;         /* pixels that the buffer holds */
+    int32_t is_by_pixel; /* a round of dot.widen() is a pixel */
 };
 
 /* One pixel; its weights are int8, as they are read but once. */

@@ -68,7 +68,59 @@ static int32_t average_by_four(const struct pool_2d *pool, const struct view *vi
     }
     return channel;
 }
+
+/* The larger of each of four int8. */
+static inline uint32_t larger(uint32_t a, uint32_t b)
+{
+    uint32_t chosen;
+    __asm("ssub8 %0, %1, %2\n\tsel %0, %1, %2" : "=&r"(chosen) : "r"(a), "r"(b) : "cc");
+    return chosen;
+}
+
+static inline uint32_t smaller(uint32_t a, uint32_t b)
+{
+    uint32_t chosen;
+    __asm("ssub8 %0, %1, %2\n\tsel %0, %2, %1" : "=&r"(chosen) : "r"(a), "r"(b) : "cc");
+    return chosen;
+}
+
+static inline uint32_t four_of(int32_t value)
+{
+    return (uint32_t)(uint8_t)value * 0x01010101u;
+}
+
+static int32_t largest_by_four(const struct pool_2d *pool, const struct view *view, int8_t *output)
+{
+    const int32_t channels = pool->window.channels;
+    const uint32_t lowest = four_of(pool->lowest);
+    const uint32_t highest = four_of(pool->highest);
+    int32_t channel = 0;
+    for (; channel + 3 < channels; channel += 4) {
+        uint32_t largest = lowest;
+        for (int32_t y = 0; y < view->height; y++) {
+            const int8_t *x = &view->first[y * view->line_bytes + channel];
+#pragma GCC unroll 4
+            for (int32_t column = 0; column < view->width; column++) {
+                uint32_t bytes;
+                memcpy(&bytes, x, sizeof bytes);
+                largest = larger(largest, bytes);
+                x += channels;
+            }
+        }
+        largest = smaller(largest, highest);
+        memcpy(&output[channel], &largest, sizeof largest);
+    }
+    return channel;
+}
 #else
+static int32_t largest_by_four(const struct pool_2d *pool, const struct view *view, int8_t *output)
+{
+    (void)pool;
+    (void)view;
+    (void)output;
+    return 0;
+}
+
 static int32_t average_by_four(const struct pool_2d *pool, const struct view *view, int8_t *output)
 {
     (void)pool;
@@ -105,7 +157,7 @@ void max_pool_2d(const struct pool_2d *pool, const int8_t *input, int8_t *output
     const int32_t pixels = pool->window.output_height * pool->window.output_width;
     for (int32_t pixel = 0; pixel < pixels; pixel++) {
         const struct view view = view_at(&pool->window, input, pixel);
-        for (int32_t channel = 0; channel < channels; channel++) {
+        for (int32_t channel = largest_by_four(pool, &view, output); channel < channels; channel++) {
             int32_t largest = INT8_MIN;
             for (int32_t y = 0; y < view.height; y++) {
                 const int8_t *x = &view.first[y * view.line_bytes + channel];
@@ -114,7 +166,8 @@ void max_pool_2d(const struct pool_2d *pool, const int8_t *input, int8_t *output
                     x += channels;
                 }
             }
-            *output++ = clamp(largest, pool->lowest, pool->highest);
+            output[channel] = clamp(largest, pool->lowest, pool->highest);
         }
+        output += channels;
     }
 }

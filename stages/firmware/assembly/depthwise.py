@@ -30,9 +30,9 @@ from stages.firmware.assembly.instructions import (
     is_physical,
     lines_of,
     load,
-    multiply,
     store_byte,
 )
+from stages.firmware.assembly.row_pairs import Order, column_products, column_words
 from stages.firmware.assembly.scaling import narrowed, rescaled
 from stages.firmware.assembly.schedule import Fit, fitted, scheduled
 
@@ -72,11 +72,6 @@ class DepthwiseShape:
     def lines(self) -> int:
         """That the outputs see."""
         return ((self.rows - 1) * self.stride_y + self.height + 1) // 2
-
-
-def column_words(height: int) -> int:
-    """Words of weights for one column of the window."""
-    return max(1, height - 1)
 
 
 def record_words(height: int, width: int, scaling: Requantisation) -> int:
@@ -204,15 +199,6 @@ def _of_group(one: Instruction, group: int) -> Instruction:
     return replace(one, registers=tuple(names))
 
 
-@dataclass(frozen=True)
-class Order:
-    """A way to go through the products; what is loaded again needs no register in between."""
-
-    products: tuple[tuple[int, int], ...]  # output column, tap
-    activations_again: bool = False  # for each output
-    weights_again: bool = True
-
-
 def _orders(key: _Key, columns: int) -> list[Order]:
     """Output by output, the first can be scaled while the second is summed; tap by tap, they share the weights."""
     outputs, taps = range(columns), range(key.width)
@@ -225,28 +211,11 @@ def _orders(key: _Key, columns: int) -> list[Order]:
 
 def _products(key: _Key, order: Order, first_column: int) -> Iterator[Instruction]:
     """sum{row}{column} of every output of a group."""
-    words = column_words(key.height)
-    yield load("bias", _RECORD, 4 * words * key.width)
-    begun: set[str] = set()
-    loaded: set[str] = set()
-    for output, tap in order.products:
-        column = output * key.stride_x + tap
-        for line, base in enumerate(key.bases):
-            x = f"x{column}_{line}" + (f"_{output}" if order.activations_again else "")
-            if x not in loaded and any(_product(key.height, 2 * line - r * key.stride_y) for r in range(key.rows)):
-                loaded.add(x)
-                yield _load_placed(key, x, base, line, first_column * key.stride_x + column)
-            for row in range(key.rows):
-                found = _product(key.height, 2 * line - row * key.stride_y)
-                if found is None:
-                    continue
-                name, pair = found
-                weights, total = f"w{tap}_{pair}" + (f"_{output}" if order.weights_again else ""), f"sum{row}{output}"
-                if weights not in loaded:
-                    loaded.add(weights)
-                    yield load(weights, _RECORD, 4 * (words * tap + pair))
-                yield multiply(name, total, x, weights, total if total in begun else "bias")
-                begun.add(total)
+
+    def load_of(x: str, line: int, column: int) -> Instruction:
+        return _load_placed(key, x, key.bases[line], line, first_column * key.stride_x + column)
+
+    return column_products((key.height, key.width), (key.stride_y, key.stride_x), key.rows, order, load_of)
 
 
 def _load_placed(key: _Key, x: str, base: int, line: int, column: int) -> Instruction:
@@ -254,17 +223,6 @@ def _load_placed(key: _Key, x: str, base: int, line: int, column: int) -> Instru
     bank = (line * key.odd_lines + column * key.odd_pixels) % 2
     found = load(x, f"r{_FIRST_BASE + base}", 4 * bank)
     return replace(found, text=f"ldr {{0}}, [{{1}}, @x{line}:{column}]")
-
-
-def _product(height: int, first: int) -> tuple[str, int] | None:
-    """Which instruction multiplies a word whose lower half meets row `first` of the window, and with which weights."""
-    if 0 <= first < height - 1:
-        return "smlad", first
-    if first == -1:
-        return "smlatb", 0
-    if first == height - 1:
-        return ("smlabt", first - 1) if height > 1 else ("smlabb", 0)
-    return None
 
 
 def _stores(key: _Key, columns: int, first_column: int) -> Iterator[Instruction]:

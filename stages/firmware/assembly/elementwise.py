@@ -1,4 +1,4 @@
-"""Loops over single elements: ADD from tables, int8 to int16, and two rows of an image as one line of words."""
+"""Loops over single elements: ADD, int8 to int16, and two rows of an image as one line of words."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from stages.firmware.assembly.instructions import (
     Instruction,
     add,
     add_constant,
-    add_sign,
     add_twice,
     compare,
     count_down,
@@ -17,12 +16,13 @@ from stages.firmware.assembly.instructions import (
     limits_suffix,
     lines_of,
     load,
-    load_byte,
-    load_word_at,
+    load_signed_byte,
+    masked,
     multiply,
     pack_bottoms,
     pack_tops,
     saturate,
+    shift_left_constant,
     store,
     store_at,
     store_byte,
@@ -30,7 +30,7 @@ from stages.firmware.assembly.instructions import (
 )
 from stages.firmware.assembly.schedule import fitted
 
-ADD_ELEMENTS = 4  # of a round
+ADD_ELEMENTS = 8  # of a round
 INTERLEAVED_CHANNELS = 8  # of a round
 WIDENED_VALUES = 16  # of a round
 
@@ -45,17 +45,26 @@ def add_function(right: int, limits: tuple[int, int]) -> str:
 
     `right`: shift of the result, at least 1; `end`: of the first operand, a whole number of rounds away.
     """
-    # r1, r2: operands, r3: output, r4, r5: tables, r6: multiplier, r7: addend, r8: end
-    body = ["    ldmia r0, {r4-r7}", "    ldr r8, [sp, #36]"]
+    # r1, r2: operands, r3: output, r4, r5: multipliers, r6: addend, r7: the highest byte, r8: end
+    body = ["    ldmia r0, {r4-r6}", "    mov r7, #0xff000000", "    ldr r8, [sp, #36]"]
     code: list[Instruction] = []
     for n in range(ADD_ELEMENTS):
-        a, b, total = f"a{n}", f"b{n}", f"t{n}"
-        code += [load_byte(a, "r1", n), load_byte(b, "r2", n), load_word_at(a, "r4", a), load_word_at(b, "r5", b)]
-        code += [add(a, a, b), multiply("smmlar", total, a, "r6", "r7"), add_sign(total, total, a)]
+        for base, four in (("r1", f"a{n // 4}"), ("r2", f"b{n // 4}")):
+            code += [load(four, base, n)] if n % 4 == 0 else []
+            code += [
+                shift_left_constant(f"{four}_{n}", four, 24)
+                if n % 4 == 0
+                else masked(f"{four}_{n}", "r7", four, 24 - 8 * (n % 4))
+            ]
+        total = f"t{n}"
+        code += [
+            multiply("smmla", total, f"a{n // 4}_{n}", "r4", "r6"),
+            multiply("smmla", total, f"b{n // 4}_{n}", "r5", total),
+        ]
         code += [saturate(total, total, right), *limited(total, limits), store_byte(total, "r3", n)]
     code += [one for register in ("r1", "r2", "r3") for one in add_constant(register, register, ADD_ELEMENTS)]
     body += _loop([*code, compare("r1", "r8")], ["r0", "r9", "r10", "r11", "r12", "lr"])
-    title = f"sums of {ADD_ELEMENTS} pairs, each operand from a table, right shift {right}"
+    title = f"sums of {ADD_ELEMENTS} pairs, right shift {right}"
     return function_text(title, add_name(right, limits), body)
 
 
@@ -94,6 +103,34 @@ def widen_in_order_function() -> str:
     code += [*add_constant("r0", "r0", WIDENED_VALUES), *add_constant("r1", "r1", 2 * WIDENED_VALUES)]
     loop = _loop([*code, count_down("r2")], [*(f"r{n}" for n in range(3, 13)), "lr"])
     return function_text(f"{WIDENED_VALUES} int8 to int16 a round, in order", WIDEN_IN_ORDER_NAME, loop)
+
+
+MOST_PIXEL_DEPTH = 64  # straight code of 0.4 KB; longer pixels are widened in rounds
+
+
+def widen_pixels_name(depth: int) -> str:
+    return f"widen_pixels_{depth}"
+
+
+@cache
+def widen_pixels_function(depth: int) -> str:
+    """The same as `widen_function`, a pixel a round: behind an odd number of values there is room for one more.
+
+    What does not make four stands in order.
+    """
+    code: list[Instruction] = []
+    for n in range(depth // 4):
+        code += [load(f"four{n}", "r0", 4 * n)]
+        for half, turn in ((0, 0), (4, 8)):
+            code += [widen(f"four{n}_{half}", f"four{n}", turn), store(f"four{n}_{half}", "r1", 8 * n + half)]
+    for n in range(depth // 4 * 4, depth, 2):
+        code += [load_signed_byte(f"one{n}", "r0", n)]
+        if n + 1 < depth:
+            code += [load_signed_byte(f"one{n + 1}", "r0", n + 1), pack_bottoms(f"one{n}", f"one{n}", f"one{n + 1}")]
+        code += [store(f"one{n}", "r1", 2 * n)]
+    code += [*add_constant("r0", "r0", depth), *add_constant("r1", "r1", 2 * (depth + depth % 2))]
+    loop = _loop([*code, count_down("r2")], [*(f"r{n}" for n in range(3, 13)), "lr"])
+    return function_text(f"pixels of {depth} int8 to int16", widen_pixels_name(depth), loop)
 
 
 INTERLEAVE_NAME = "depthwise_interleave"

@@ -55,9 +55,9 @@ def load_byte(into: str, base: str, offset: int) -> Instruction:
     return Instruction(f"ldrb {{0}}, [{{1}}, #{offset}]", (into, base), "load", (0,), (1,), address=(1,), offset=offset)
 
 
-def load_word_at(into: str, base: str, index: str) -> Instruction:
-    """Word `index` of a table."""
-    return Instruction("ldr {0}, [{1}, {2}, lsl #2]", (into, base, index), "load", (0,), (1, 2), address=(1, 2))
+def load_signed_byte(into: str, base: str, offset: int) -> Instruction:
+    text = f"ldrsb {{0}}, [{{1}}, #{offset}]"
+    return Instruction(text, (into, base), "load", (0,), (1,), address=(1,), offset=offset)
 
 
 def store(value: str, base: str, offset: int = 0) -> Instruction:
@@ -156,6 +156,18 @@ def shift_right_constant(into: str, x: str, bits: int) -> Instruction:
 
 def shift_left(into: str, x: str, by: str) -> Instruction:
     return Instruction("lsl {0}, {1}, {2}", (into, x, by), "alu", (0,), (1, 2))
+
+
+def shift_left_constant(into: str, x: str, bits: int) -> Instruction:
+    return Instruction(f"lsl {{0}}, {{1}}, #{bits}", (into, x), "alu", (0,), (1,))
+
+
+def masked(into: str, mask: str, x: str, left_bits: int) -> Instruction:
+    """into = mask & (x << left_bits)."""
+    if left_bits:
+        text = f"and {{0}}, {{1}}, {{2}}, lsl #{left_bits}"
+        return Instruction(text, (into, mask, x), "shift", (0,), (1, 2), early=(2,))
+    return Instruction("and {0}, {1}, {2}", (into, mask, x), "alu", (0,), (1, 2))
 
 
 def saturate(into: str, x: str, right_bits: int) -> Instruction:

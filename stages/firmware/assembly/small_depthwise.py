@@ -25,11 +25,11 @@ from stages.firmware.assembly.instructions import (
     limits_suffix,
     lines_of,
     load,
-    multiply,
     shift_left,
     store_byte,
     store_byte_at,
 )
+from stages.firmware.assembly.row_pairs import Order, column_products, column_words
 from stages.firmware.assembly.scaling import scaled_and_limited
 from stages.firmware.assembly.schedule import Fit, fitted
 
@@ -65,11 +65,6 @@ class SmallDepthwiseShape:
     def lines(self) -> int:
         """That the outputs see."""
         return (self.height + self.rows) // 2
-
-
-def column_words(height: int) -> int:
-    """Words of weights for one column of the window."""
-    return max(1, height - 1)
 
 
 def record_words(height: int, width: int, some_unshifted: bool) -> int:
@@ -118,15 +113,6 @@ def small_depthwise_function(shape: SmallDepthwiseShape) -> str:
     return function_text(title, shape.name, body)
 
 
-@dataclass(frozen=True)
-class Order:
-    """A way to go through the products; what is loaded again needs no register in between."""
-
-    products: tuple[tuple[int, int], ...]  # output column, tap
-    activations_again: bool = False  # for each output
-    weights_again: bool = True
-
-
 def _orders(shape: SmallDepthwiseShape) -> Iterator[Order]:
     """Output by output, the first can be scaled while the second is summed; tap by tap, they share the weights."""
     outputs, taps = range(shape.columns), range(shape.width)
@@ -142,39 +128,11 @@ def _orders(shape: SmallDepthwiseShape) -> Iterator[Order]:
 
 def _products(shape: SmallDepthwiseShape, lines: list[str], order: Order) -> Iterator[Instruction]:
     """sum{row}{column} of every output."""
-    words = column_words(shape.height)
-    yield load("bias", "r0", 4 * words * shape.width)
-    begun: set[str] = set()
-    loaded: set[str] = set()
-    for output, tap in order.products:
-        column = output * shape.stride + tap
-        for line, base in enumerate(lines):
-            x = f"x{column}_{line}" + (f"_{output}" if order.activations_again else "")
-            if x not in loaded:
-                loaded.add(x)
-                yield load(x, base, 4 * column)
-            for row in range(shape.rows):
-                found = _product(shape.height, 2 * line - row)
-                if found is None:
-                    continue
-                name, pair = found
-                weights, total = f"w{tap}_{pair}" + (f"_{output}" if order.weights_again else ""), f"sum{row}{output}"
-                if weights not in loaded:
-                    loaded.add(weights)
-                    yield load(weights, "r0", 4 * (words * tap + pair))
-                yield multiply(name, total, x, weights, total if total in begun else "bias")
-                begun.add(total)
 
+    def load_of(x: str, line: int, column: int) -> Instruction:
+        return load(x, lines[line], 4 * column)
 
-def _product(height: int, first: int) -> tuple[str, int] | None:
-    """Which instruction multiplies a word whose lower half meets row `first` of the window, and with which weights."""
-    if 0 <= first < height - 1:
-        return "smlad", first
-    if first == -1:
-        return "smlatb", 0
-    if first == height - 1:
-        return ("smlabt", first - 1) if height > 1 else ("smlabb", 0)
-    return None
+    return column_products((shape.height, shape.width), (1, shape.stride), shape.rows, order, load_of)
 
 
 def _stores(shape: SmallDepthwiseShape) -> Iterator[Instruction]:

@@ -130,8 +130,13 @@ def _renamed(call: KernelCall, prefix: str) -> KernelCall:
     def own(text: str) -> str:
         return _NAMES.sub(rf"{prefix}_\1", text)
 
-    texts = {key: own(getattr(call, key)) for key in ("call", "constants", "scratch", "function")}
-    return replace(call, **texts)
+    return replace(
+        call,
+        call=own(call.call),
+        constants=own(call.constants),
+        scratch=own(call.scratch),
+        function=own(call.function),
+    )
 
 
 def _source(tasks: Sequence[Task]) -> str:

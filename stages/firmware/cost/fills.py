@@ -18,8 +18,10 @@ from stages.firmware.placement import Placement
 _PARAMETER_LINES = 4  # of a structure that stays in flash when the weights do not
 
 
-def fill_cycles(model: CompiledModel, placement: Placement, board: Board, code_lines: Sequence[int]) -> Iterator[float]:
-    """Of every op; `code_lines` that each runs through."""
+def fill_cycles(
+    model: CompiledModel, placement: Placement, board: Board, code_lines: Sequence[Mapping[str, int]]
+) -> Iterator[float]:
+    """Of every op; `code_lines` that each runs through, by function."""
     cache = board.cache
     fast, bulk = (board.memories[region].cached for region in board.arena_regions)
     in_bulk = _cached_tensors(model, placement, fast, bulk)

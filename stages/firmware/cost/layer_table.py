@@ -28,7 +28,7 @@ from stages.graph.memory.arena_layout import arena_layout
 BLOCK = 4  # channels
 _MOST_CHANGES = 6  # of the kernel over the channels; those of buffer sizes beyond are small
 _USUAL = (4, 8, 16, 32, 64, 128, 256, 512, 1024)  # channels that are priced in any case
-_FORM = re.compile(r"\.(rows|tile|strip|is_ring|block|lines) = (\d+)")
+_FORM = re.compile(r"\.(rows|tile|part|strip|is_ring|is_by_pixel|block|lines) = (\d+)")
 FIGURES = ("cycles", "code_lines", "constant_bytes", "assembly_bytes", "passes", "scratch_bytes")
 
 
@@ -185,13 +185,16 @@ class LayerTable:
             return cells[0] * (blocks / at[0]) if at else cells[0]
         last = 1 if len(at) == 2 or blocks <= at[1] else 2
         share = (blocks - at[last - 1]) / (at[last] - at[last - 1])
-        return cells[last - 1] + share * (cells[last] - cells[last - 1])
+        found: np.ndarray = cells[last - 1] + share * (cells[last] - cells[last - 1])
+        return found
 
     def at(self, inputs: int, outputs: int) -> np.ndarray:
         """FIGURES."""
         row = inputs if self.family.inputs_vary else 0
-        found = self._along(row, -(-outputs // BLOCK)) if self.outs else self._table[row, 0]
-        return found + self._rest[row] if self.outs and outputs % BLOCK else found
+        found: np.ndarray = self._along(row, -(-outputs // BLOCK)) if self.outs else self._table[row, 0]
+        if self.outs and outputs % BLOCK:
+            found = found + self._rest[row]
+        return found
 
 
 def _paired(inputs: int, most: int) -> int:

@@ -74,6 +74,14 @@ class NetworkCost:
             (_count(graph.tensors[op.inputs[0]], self.full), _count(graph.tensors[op.outputs[0]], self.full))
             for op in graph.ops
         ]
+        self._touched = [
+            [
+                (number, inputs.times.get(group, 0), outputs.times.get(group, 0))
+                for number, (inputs, outputs) in enumerate(self._counts)
+                if group in inputs.times or group in outputs.times
+            ]
+            for group in range(len(self.full))
+        ]
         self._peak = ResourceModel(graph, settings.runtime)
 
     def exact(self, widths: Sequence[int]) -> dict[str, Cost]:
@@ -130,19 +138,18 @@ class NetworkCost:
         """Slopes of the quick cost by the width of each group: over the step of the staircase below it."""
         layers = self._layers(widths)
         slopes = np.zeros((len(self.full), *layers.shape))
+        here = [(inputs.at(widths), outputs.at(widths)) for inputs, outputs in self._counts]
         for group, width in enumerate(widths):
             step = min(BLOCK, width - 1) or -BLOCK
-            for number, (inputs, outputs) in enumerate(self._counts):
+            for number, inputs, outputs in self._touched[group]:
                 table = self._tables[number]
-                times = inputs.times.get(group, 0), outputs.times.get(group, 0)
-                if table is None or times == (0, 0):
-                    continue
-                there = table.at(inputs.at(widths) - times[0] * step, outputs.at(widths) - times[1] * step)
-                slopes[group, number] = (layers[number] - there) / step
+                if table is not None:
+                    there = table.at(here[number][0] - inputs * step, here[number][1] - outputs * step)
+                    slopes[group, number] = (layers[number] - there) / step
         found = {}
         for name, board in self.boards.items():
             anchor = self._anchor(name)
-            priced = np.stack([_cycles(slope, anchor.in_ram, board, layers) @ anchor.ratios for slope in slopes])
+            priced = _cycles(slopes, anchor.in_ram, board, layers) @ anchor.ratios
             latency = priced / board.clock_hz * 1e3
             found[name] = {
                 "latency_ms": latency,
@@ -225,10 +232,11 @@ def _cycles(layers: np.ndarray, in_ram: frozenset[int], board: Board, absolute: 
     """With line fills, by op, of figures or of slopes (which `absolute` figures belong to)."""
     cache = board.cache
     whole = layers if absolute is None else absolute
-    streams = np.array([n not in in_ram for n in range(len(layers))])
+    streams = np.array([n not in in_ram for n in range(len(whole))])
     passes = np.where(whole[:, _CONSTANTS] > cache.data.size, np.maximum(whole[:, _PASSES], 1), 1)
-    lines = layers[:, _LINES] + np.where(streams, layers[:, _CONSTANTS] / cache.line * passes, 0)
-    return layers[:, _CYCLES] + lines * cache.flash_fill_cycles
+    lines = layers[..., _LINES] + np.where(streams, layers[..., _CONSTANTS] / cache.line * passes, 0)
+    found: np.ndarray = layers[..., _CYCLES] + lines * cache.flash_fill_cycles
+    return found
 
 
 def network_cost(graph: Graph, full: Sequence[int], boards: Iterable[str], firmware: Mapping[str, str]) -> NetworkCost:

@@ -1,86 +1,111 @@
-"""ADD from tables: what each of the 256 values of an operand is on the common scale.
+"""ADD and SUB as one linear function of their two operands, exact for each of the 65,536 pairs that they may have.
 
-The tables are computed here, or, where flash is short, by the device before each use: 2 KB of flash against some 10,000
-instructions.
+TensorFlow Lite Micro brings both operands to a common scale, adds, and rounds four times on the way. All of that is a
+step function of a sum p * a + q * b; two products of 31 bits and one addend have the same steps, once p and q are a few
+parts in 2^24 larger than the ratios of the scales, which sends exact halves away from zero. The addend is chosen here
+within what all pairs allow; where they allow none, the portable kernel has to do.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from stages.firmware.assembly.elementwise import add_function, add_name
-from stages.firmware.fast.dot import Weights
-from stages.firmware.kernels.c_text import c_array, c_struct
+from stages.firmware.kernels.c_text import c_struct
 from stages.firmware.kernels.calls import KernelCall
 from stages.firmware.kernels.elementwise import (
     ADD_HEADROOM_BITS,
-    EVERY_INT8,
     add_multipliers,
-    add_operands,
     broadcast_members,
     elementwise_call,
 )
 from stages.firmware.kernels.parameters import output_range
 from stages.graph.arithmetic.fixed_point import rescale
-from stages.graph.arithmetic.int8_pointwise import zero_point_of
+from stages.graph.arithmetic.int8_pointwise import scale_of, zero_point_of
 from stages.graph.graph import ActivationOptions, Graph, Op
 
-_MOST_RIGHT_SHIFT = 22
-_TABLE_BYTES = 2 * 256 * 4
+_EVERY = np.arange(-128, 128)
+_STRETCHES = (0, 8, 16, 32, 64, 128, 256, 512)  # parts in 2^24
+_MOST_RIGHT = 31
 
 
-def add_call(graph: Graph, op: Op, name: str, stored: Weights) -> KernelCall | None:
-    """None where the output's scaling is not a shift to the right, or an operand is repeated within its rows."""
-    assert isinstance(op.options, ActivationOptions)
+@dataclass(frozen=True)
+class LinearSum:
+    """y = (p * a / 2^8 + q * b / 2^8 + addend) >> right, each product rounded down, then limited."""
+
+    multipliers: tuple[int, int]
+    addend: int
+    right: int
+
+
+def add_call(graph: Graph, op: Op, name: str) -> KernelCall | None:
+    """None where an operand is repeated within its rows, or no such function is exact."""
+    activation = op.options.activation if isinstance(op.options, ActivationOptions) else "none"
     result = graph.tensors[op.outputs[0]]
     repeats = any(graph.tensors[index].elements != result.elements for index in op.inputs)
     broadcast = broadcast_members(graph, op)
-    if repeats and (stored == "small" or any(steps[-1] != 1 for steps in broadcast["steps"])):
+    if repeats and any(steps[-1] != 1 for steps in broadcast["steps"]):
         return None
-    _, to_output = add_multipliers(graph, op)
-    right = -to_output.shift
-    if not 1 <= right <= _MOST_RIGHT_SHIFT:
-        return None
-    ends = output_range(result, op.options.activation)
+    ends = output_range(result, activation)
     limits = (ends["lowest"], ends["highest"])
-    loop = add_name(right, limits)
+    found = linear_sum(graph, op, limits)
+    if found is None:
+        return None
+    loop = add_name(found.right, limits)
     params = {
-        "multiplier": to_output.mantissa,
-        "addend": (1 << right >> 1) + (ends["zero_point"] << right),
+        "multipliers": list(found.multipliers),
+        "addend": found.addend,
         "loop": loop,
-        "right": right,
-        "lowest": ends["lowest"],
-        "highest": ends["highest"],
+        "right": found.right,
+        "lowest": limits[0],
+        "highest": limits[1],
         "elements": broadcast["sizes"][-1] if repeats else result.elements,
     }
-    declaration = f"fast_add_function {loop};\n"
-    if stored == "small":
-        constants = declaration + c_struct(
-            "fast_add_filled", name, {"params": params, "operands": add_operands(graph, op)}
-        )
-        call = elementwise_call(
-            graph, op, name, kernel="fast_add_filled", header="kernels/add.h", constants=constants, scratch=True
-        )
-        scratch = f"int32_t {name}[2][{len(EVERY_INT8)}];"
-        call = replace(call, scratch=scratch, scratch_bytes=_TABLE_BYTES)
-    else:
-        kernel = "fast_add_rows" if repeats else "fast_add"
-        members: dict[str, object] = {"lifted": [f"{name}_first", f"{name}_second"], **params}
-        members = {"row": members, "broadcast": broadcast} if repeats else members
-        constants = declaration + _tables(graph, op, name) + c_struct(kernel, name, members)
-        call = elementwise_call(graph, op, name, kernel=kernel, header="kernels/add.h", constants=constants)
-        call = replace(call, constant_bytes=call.constant_bytes + _TABLE_BYTES)
-    return replace(call, assembly=((loop, add_function(right, limits)),))
+    kernel = "fast_add_rows" if repeats else "fast_add"
+    members = {"row": params, "broadcast": broadcast} if repeats else params
+    constants = f"fast_add_function {loop};\n" + c_struct(kernel, name, members)
+    call = elementwise_call(graph, op, name, kernel=kernel, header="kernels/add.h", constants=constants)
+    return replace(call, assembly=((loop, add_function(found.right, limits)),))
 
 
-def _tables(graph: Graph, op: Op, name: str) -> str:
-    lifts, _ = add_multipliers(graph, op)
-    arrays = ""
-    for which, index, lift in zip(("first", "second"), op.inputs, lifts, strict=True):
-        wide = (EVERY_INT8.astype(np.int64) - zero_point_of(graph.tensors[index])) << ADD_HEADROOM_BITS
-        table = 2 * rescale(wide, lift.mantissa, lift.shift)
-        title = f"the {which} operand by its byte, on the common scale, twice"
-        arrays += c_array("int32_t", f"{name}_{which}", table, title)
-    return arrays
+def linear_sum(graph: Graph, op: Op, limits: tuple[int, int]) -> LinearSum | None:
+    """The function that gives what the reference gives, for every pair of operands."""
+    first, second = (each.reshape(-1) for each in np.meshgrid(_EVERY, _EVERY, indexing="ij"))
+    expected = np.clip(_reference(graph, op, first, second), *limits)
+    scale = scale_of(graph.tensors[op.outputs[0]])
+    p, q = (scale_of(graph.tensors[index]) / scale for index in op.inputs)
+    for right, multipliers in _tries(p, -q if op.kind == "SUB" else q):
+        total = (first * multipliers[0] >> 8) + (second * multipliers[1] >> 8)
+        least = ((expected << right) - total)[expected > limits[0]].max(initial=-(2**31))
+        most = ((expected + 1 << right) - 1 - total)[expected < limits[1]].min(initial=2**31 - 1)
+        addend = int(least + most) // 2
+        if least <= most and abs(addend) + np.abs(total).max() < 2**31:
+            return LinearSum(multipliers, addend, right)
+    return None
+
+
+def _reference(graph: Graph, op: Op, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Not limited."""
+    lifts, to_output = add_multipliers(graph, op)
+    a, b = (
+        rescale(values - zero_point_of(graph.tensors[index]) << ADD_HEADROOM_BITS, lift.mantissa, lift.shift)
+        for values, index, lift in zip((first, second), op.inputs, lifts, strict=True)
+    )
+    total = a - b if op.kind == "SUB" else a + b
+    return rescale(total, to_output.mantissa, to_output.shift) + zero_point_of(graph.tensors[op.outputs[0]])
+
+
+def _tries(p: float, q: float) -> Iterator[tuple[int, tuple[int, int]]]:
+    """As fine as 31 bits allow."""
+    right = min(math.floor(30 - math.log2(160 * (abs(p) + abs(q)) + 300)), _MOST_RIGHT)
+    if right < 1:
+        return
+    for stretch in _STRETCHES:
+        for sign in (1, -1)[: 2 if stretch else 1]:
+            factor = (1 + sign * stretch * 2.0**-24) * 2.0 ** (right + 8)
+            if max(abs(p), abs(q)) * factor < 2**31 - 1:
+                yield right, (round(p * factor), round(q * factor))

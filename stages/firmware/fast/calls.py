@@ -45,8 +45,8 @@ def fast_call(
             return small
     if op.kind == "CONV_2D":
         return _convolution(graph, op, name, rows, is_lean=is_lean)
-    if op.kind == "ADD":
-        return add_call(graph, op, name, stored)
+    if op.kind in ("ADD", "SUB"):
+        return add_call(graph, op, name)
     if op.kind == "DEPTHWISE_CONV_2D":
         if stored == "small":
             return small_depthwise_call(graph, op, name, stored, rows)
@@ -76,7 +76,8 @@ def _matrix(
     dot = Dot(graph, op, name, scaling, weights.reshape(outputs, 1, depth), place)
     if dot.is_vector:
         return _dot_call(op, "fast_vector", dot, {"depth": depth}, dot.pixel_elements)
-    return _dot_call(op, "fast_matrix", dot, {"depth": depth, "pixels": pixels, "run": run}, run * pixel_elements)
+    params = {"depth": depth, "pixels": pixels, "run": run, "is_by_pixel": int(dot.is_by_pixel)}
+    return _dot_call(op, "fast_matrix", dot, params, run * pixel_elements)
 
 
 def _convolution(graph: Graph, op: Op, name: str, rows: Collection[int] | None, *, is_lean: bool) -> KernelCall | None:

@@ -10,7 +10,6 @@ import numpy as np
 from stages.firmware.assembly.depthwise import (
     MOST_BASES,
     DepthwiseShape,
-    column_words,
     depthwise_function,
     is_possible,
     most_columns,
@@ -18,6 +17,7 @@ from stages.firmware.assembly.depthwise import (
 )
 from stages.firmware.assembly.dot import Requantisation
 from stages.firmware.assembly.elementwise import PAIR_ROWS_NAME, pair_rows_function
+from stages.firmware.assembly.row_pairs import weight_words
 from stages.firmware.fast.scaling import Scaling, commonly_shifted, exact_scaling, requantisation
 from stages.firmware.kernels.c_text import c_array, c_struct
 from stages.firmware.kernels.calls import KernelCall
@@ -172,11 +172,7 @@ def packed_records(scaling: Scaling, weights: np.ndarray, multiples: int, ends: 
     `weights`: height x width x outputs.
     """
     height, width, outputs = weights.shape
-    scaled = (weights.astype(np.int64) * scaling.factor).astype("<i2")
-    if height == 1:
-        scaled = np.concatenate([scaled, np.zeros_like(scaled)])
-    pairs = np.stack([scaled[:-1], scaled[1:]], axis=-1)  # pairs of rows x columns x outputs x 2
-    words = np.ascontiguousarray(pairs.transpose(2, 1, 0, 3)).view("<i4").reshape(outputs, width * column_words(height))
+    words = weight_words((weights.astype(np.int64) * scaling.factor).astype("<i2"))
     fields = [scaling.bias, scaling.multiplier, scaling.addend, *([] if ends.right else [scaling.right])]
     fields += [scaling.mask] if ends.is_masked else []
     records = np.concatenate([words, np.stack(fields, axis=1)], axis=1).astype(np.int32)

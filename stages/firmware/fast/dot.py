@@ -18,10 +18,13 @@ from stages.firmware.assembly.dot import (
     vector_function,
 )
 from stages.firmware.assembly.elementwise import (
+    MOST_PIXEL_DEPTH,
     WIDEN_IN_ORDER_NAME,
     WIDEN_NAME,
     widen_function,
     widen_in_order_function,
+    widen_pixels_function,
+    widen_pixels_name,
 )
 from stages.firmware.fast.scaling import Scaling, commonly_shifted, requantisation
 from stages.firmware.kernels.c_text import c_array
@@ -29,7 +32,6 @@ from stages.firmware.kernels.parameters import weighted_operands, weights_title
 from stages.graph.graph import Graph, Op
 
 Weights = Literal["fast", "small"]  # int16, ready for the multiplier, or int8, widened on the way there
-_MANY_CHANNELS = 32  # for which it pays to widen pixel by pixel
 _MOST_OF_A_HIGH_SUM = 2**23  # 256 times as much has to fit a register
 
 
@@ -38,7 +40,7 @@ class Place:
     """Where the activations of a layer lie in its buffer."""
 
     pixels: frozenset[int]  # of a run: all of them meet a block of weights before the next block; runs may differ
-    line_bytes: int  # from line to line
+    line_bytes: int  # from line to line; 0: pixels, which are widened one by one
     pixel_bytes: int  # from pixel to pixel
     row_bytes: int = 0  # from a row's pixels to those of the row below, where two rows run together
     width: int = 0  # of a row, then
@@ -54,8 +56,7 @@ class Dot:
         self.title, self.name, self.place = weights_title(original), name, place
         # Channels in fours may stay in the order in which they are widened fastest; the weights take it on.
         channels = original.shape[-1]
-        is_pixel = self.lines == 1 and self.taps == channels
-        self.is_apart = channels % 4 == 0 or (is_pixel and channels >= _MANY_CHANNELS)
+        self.is_apart = channels % 4 == 0 or not place.line_bytes
         if self.is_apart:
             fours = self.taps // 4 * 4
             apart = weights[..., :fours].reshape(*weights.shape[:2], -1, 4)[..., [0, 2, 1, 3]]
@@ -116,9 +117,16 @@ class Dot:
 
     @property
     def _widening(self) -> tuple[str, str]:
+        if self.is_by_pixel:
+            return widen_pixels_name(self.taps), widen_pixels_function(self.taps)
         if self.is_apart:
             return WIDEN_NAME, widen_function()
         return WIDEN_IN_ORDER_NAME, widen_in_order_function()
+
+    @property
+    def is_by_pixel(self) -> bool:
+        """Whether pixels whose number of channels is odd, or no multiple of four, are widened one by one."""
+        return self.is_apart and self.taps % 4 != 0 and self.taps <= MOST_PIXEL_DEPTH and not self.is_vector
 
     @property
     def stored_bytes(self) -> int:

@@ -7,11 +7,11 @@ from collections.abc import Collection
 import numpy as np
 
 from stages.firmware.assembly.elementwise import INTERLEAVE_NAME, INTERLEAVED_CHANNELS, interleave_function
+from stages.firmware.assembly.row_pairs import weight_words
 from stages.firmware.assembly.small_depthwise import (
     MOST_LINES,
     MOST_LINES_OF_TWO_COLUMNS,
     SmallDepthwiseShape,
-    column_words,
     is_possible,
     record_words,
     small_depthwise_function,
@@ -152,11 +152,7 @@ def packed_records(scaling: Scaling, weights: np.ndarray, multiples: int) -> np.
     `weights`: height x width x outputs.
     """
     height, width, outputs = weights.shape
-    scaled = (weights.astype(np.int64) * scaling.factor).astype("<i2")
-    if height == 1:
-        scaled = np.concatenate([scaled, np.zeros_like(scaled)])
-    pairs = np.stack([scaled[:-1], scaled[1:]], axis=-1)  # pairs of rows x columns x outputs x 2
-    words = np.ascontiguousarray(pairs.transpose(2, 1, 0, 3)).view("<i4").reshape(outputs, width * column_words(height))
+    words = weight_words((weights.astype(np.int64) * scaling.factor).astype("<i2"))
     ends = scaling.words if scaling.some_unshifted else np.stack([scaling.multiplier, scaling.right - 1], axis=1)
     records = np.concatenate([words, scaling.bias[:, np.newaxis], ends], axis=1).astype(np.int32)
     assert records.shape[1] == record_words(height, width, scaling.some_unshifted)

@@ -241,9 +241,9 @@ def _by_pixel(window: dict[str, int], outputs: int, multiplier: int, steps: int)
             yield (pixel + 1) * outputs, int(later[pixel + 1])
 
 
-def _element_by_element(graph: Graph, op: Op, call: KernelCall) -> Iterator[Moment]:
+def _element_by_element(graph: Graph, op: Op, _call: KernelCall) -> Iterator[Moment]:
     elements = graph.tensors[op.outputs[0]].elements
-    if elements > (4 if call.kernel == "fast_add" and elements % 4 == 0 else 1):
+    if elements > 1:
         yield 0, 0
 
 

@@ -15,27 +15,44 @@ from stages.firmware.kernels.c_text import c_array, c_struct
 from stages.firmware.kernels.calls import KernelCall
 from stages.firmware.kernels.parameters import PARAMETER_BYTES, multiplier_for, output_range, scaling_members
 from stages.graph.arithmetic.fixed_point import Multiplier
-from stages.graph.arithmetic.int8_curves import CURVES, SQUARE_HEADROOM_BITS
+from stages.graph.arithmetic.int8_curves import CURVES, PAIRS, SQUARE_HEADROOM_BITS
 from stages.graph.arithmetic.int8_pointwise import KERNELS, scale_of, zero_point_of
 from stages.graph.graph import ActivationOptions, Graph, Op
 
 ADD_HEADROOM_BITS = 20
 _BROADCAST_AXES = 4  # of boards/firmware/kernels/inner/broadcast.h
 _PAIRS_HEADER = "kernels/more/pairs.h"
+_OF_TWO = {"ADD": KERNELS["ADD"], "MUL": KERNELS["MUL"], **PAIRS}
 EVERY_INT8 = np.arange(256, dtype=np.uint8).view(np.int8)  # in the order of their bytes
 
 
 def lookup_call(graph: Graph, op: Op, name: str) -> KernelCall:
     """RELU, LOGISTIC, TANH and all others of one operand, QUANTIZE also from and to uint8."""
     every = EVERY_INT8.view(graph.tensors[op.inputs[0]].dtype)
-    table = {**KERNELS, **CURVES}[op.kind](graph, op, every).view(np.int8)
+    return _from_table(graph, op, name, {**KERNELS, **CURVES}[op.kind](graph, op, every).view(np.int8))
+
+
+def constant_pair_call(graph: Graph, op: Op, name: str) -> KernelCall | None:
+    """A function of one operand, too: an operator of two, of which the other is one number, or many equal ones."""
+    sources, result = list(graph.activations_of(op)), graph.tensors[op.outputs[0]]
+    if op.kind not in _OF_TWO or len(sources) != 1 or graph.tensors[sources[0]].elements != result.elements:
+        return None
+    numbers = {index: np.unique(data) for index in op.inputs if (data := graph.tensors[index].data) is not None}
+    if any(number.size != 1 for number in numbers.values()):
+        return None
+    every = EVERY_INT8.reshape(-1, *(1,) * (len(result.shape) - 1))
+    operands = (numbers.get(index, every) for index in op.inputs)
+    return _from_table(graph, op, name, _OF_TWO[op.kind](graph, op, *operands).reshape(-1))
+
+
+def _from_table(graph: Graph, op: Op, name: str, table: np.ndarray) -> KernelCall:
     return KernelCall(
         kernel="lookup",
         call=f"lookup({name}_table, {{0}}, {graph.tensors[op.outputs[0]].elements}, {{1}});",
         constants=c_array("int8_t", f"{name}_table", table, f"{op.kind} by the byte of the input"),
         constant_bytes=table.size,
         header="kernels/lookup.h",
-        activations=(op.inputs[0], op.outputs[0]),
+        activations=(*graph.activations_of(op), op.outputs[0]),
     )
 
 
@@ -107,12 +124,9 @@ def _binary(
     return elementwise_call(graph, op, name, kernel=kernel, header=header, constants=constants)
 
 
-def elementwise_call(
-    graph: Graph, op: Op, name: str, *, kernel: str, header: str, constants: str, scratch: bool = False
-) -> KernelCall:
-    """kernel(&parameters, first, second, [scratch,] output), where an operand may be a constant."""
+def elementwise_call(graph: Graph, op: Op, name: str, *, kernel: str, header: str, constants: str) -> KernelCall:
+    """kernel(&parameters, first, second, output), where an operand may be a constant."""
     places, arrays, stored = operand_places(graph, op, name)
-    places += [f"scratch.{name}"] if scratch else []
     activations = tuple(graph.activations_of(op))
     return KernelCall(
         kernel=kernel,

@@ -26,7 +26,6 @@ _WINDOWED = {
 }
 _PRODUCTS = ("fast_matrix", "small_matrix")  # find their number of pixels in their structure
 _MATRIX = "matrix_multiply"  # is told the number of pixels in its call
-REFILLED = "fast_add_filled"  # makes tables whenever it is called; in a fused chain, `add` takes its place
 
 
 def can_be_fused(graph: Graph, number: int, call: KernelCall) -> bool:
@@ -34,7 +33,7 @@ def can_be_fused(graph: Graph, number: int, call: KernelCall) -> bool:
     if call.kernel in _PRODUCTS:
         shape = graph.tensors[graph.ops[number].outputs[0]].shape
         return len(shape) == 4 and shape[2] > 1
-    return call.kernel in (*_WINDOWED, _MATRIX, "fast_add", "add", REFILLED)
+    return call.kernel in (*_WINDOWED, _MATRIX, "fast_add", "add")
 
 
 def fused_call(graph: Graph, chain: Chain, parts: Sequence[KernelCall]) -> KernelCall:

@@ -17,6 +17,7 @@ from stages.firmware.kernels.calls import (
 )
 from stages.firmware.kernels.elementwise import (
     add_call,
+    constant_pair_call,
     extreme_call,
     lookup_call,
     mul_call,
@@ -106,9 +107,10 @@ def kernel_call(graph: Graph, index: int) -> KernelCall:
         if tensor.dtype not in (("int8", "int16") if wide else _BYTES.get(op.kind, ("int8",))):
             found = f"{tensor.dtype} of shape {tensor.shape}"
             raise StageError(f"firmware: {op.kind} ({op.name}): tensor {tensor.name} is {found}, needed int8")
+    name = f"op_{index}"
     if batch_of(graph, op) > 1:
-        return _one_by_one(graph, op, compile_op, f"op_{index}")
-    return compile_op(graph, op, f"op_{index}")
+        return _one_by_one(graph, op, compile_op, name)
+    return (None if wide else constant_pair_call(graph, op, name)) or compile_op(graph, op, name)
 
 
 def batch_of(graph: Graph, op: Op) -> int:

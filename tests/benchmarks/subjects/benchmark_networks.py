@@ -19,6 +19,12 @@ _DETECTOR_WIDTHS = (128, 128, 128, 128, 8, 128, 128, 128, 128, 640)
 _EXPANDED = 6  # times as many channels inside of a block of MobileNet-v2
 # Channels, stride and repetitions of its blocks a third wide, as Keras rounds them.
 _MOBILENET_V2_BLOCKS = ((8, 1, 1), (8, 2, 2), (16, 2, 3), (24, 2, 4), (32, 1, 3), (56, 2, 3), (112, 1, 1))
+# Channels, stride, window and expansion, of the kind that MCUNet's search finds.
+_MCUNET_BLOCKS = (
+    *((8, 1, 3, 1), (16, 2, 7, 3), (16, 1, 3, 5), (24, 2, 5, 5), (24, 1, 3, 4), (24, 1, 3, 5), (40, 2, 7, 5)),
+    *((40, 1, 3, 5), (40, 1, 5, 5), (48, 1, 3, 4), (48, 1, 3, 3), (96, 2, 3, 6), (96, 1, 5, 4), (96, 1, 3, 4)),
+    (160, 1, 5, 5),
+)
 _ALIVE = 0.645  # of the channels: then half of the MACs are left
 _SIX = 6 / 255  # scale of an activation behind ReLU6
 
@@ -101,13 +107,42 @@ def _stem(builder: Int8Builder, size: int) -> int:
     return _on_grid(builder, builder.conv(builder.input(size, size, 3), 16, (3, 3), options))
 
 
-def _inverted_residual(builder: Int8Builder, x: int, channels: int, stride: int, *, is_first: bool) -> int:
+def mcunet_like() -> Graph:
+    """Inverted residuals with windows of 3, 5 and 7 at 176x176, the kind of network that MCUNet's search finds."""
+    builder = Int8Builder(11)
+    x = _stem(builder, 176)
+    for number, (channels, stride, window, expanded) in enumerate(_MCUNET_BLOCKS):
+        x = _inverted_residual(builder, x, channels, stride, is_first=number == 0, window=window, expanded=expanded)
+    return _classified(builder, x, 1000)
+
+
+def vgg_like() -> Graph:
+    """Pairs of 3x3 convolutions, each with a pool behind it."""
+    builder = Int8Builder(12)
+    x = builder.input(96, 96, 3)
+    for channels in (16, 32, 64):
+        for _ in range(2):
+            x = _on_grid(builder, builder.conv(x, channels, (3, 3), ConvOptions(activation="relu")))
+        x = builder.pool("MAX_POOL_2D", x, PoolOptions((2, 2), (2, 2)))
+    return _classified(builder, x, 10)
+
+
+def _inverted_residual(
+    builder: Int8Builder,
+    x: int,
+    channels: int,
+    stride: int,
+    *,
+    is_first: bool,
+    window: int = 3,
+    expanded: int = _EXPANDED,
+) -> int:
     """Wider, depthwise, narrower and without activation; added to its input where that has the same shape."""
     source = x
-    inside = builder.tensors[x].shape[3] * _EXPANDED
+    inside = builder.tensors[x].shape[3] * expanded
     if not is_first:
         x = _on_grid(builder, builder.conv(x, inside, (1, 1), ConvOptions(activation="relu6")))
-    x = builder.depthwise(x, (3, 3), ConvOptions(stride=(stride, stride), activation="relu6"))
+    x = builder.depthwise(x, (window, window), ConvOptions(stride=(stride, stride), activation="relu6"))
     x = builder.conv(_on_grid(builder, x), channels, (1, 1), ConvOptions())
     if builder.tensors[x].shape != builder.tensors[source].shape:
         return x

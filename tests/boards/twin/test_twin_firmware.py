@@ -61,7 +61,7 @@ def test_the_count_survives_a_turn_of_the_timer(twin: Twin) -> None:
 
 def test_it_identifies_itself(twin: Twin, images: dict[str, Firmware]) -> None:
     build_id = read_json(images[BOARD].footprint)["build_id"]
-    assert twin.ask("name") == [f"m-name-dut-[{BOARD}]"]
+    assert twin.ask("name") == [f"m-name-dut-[virtual {BOARD}]"]
     assert twin.ask("build") == [f"m-build-[{build_id}]"]
     assert twin.ask("clock") == ["m-clock-[216000000]"]
 

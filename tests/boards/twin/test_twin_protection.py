@@ -106,7 +106,7 @@ def test_each_misdeed_is_reported_with_its_registers_and_the_board_comes_back(mi
             else:
                 assert fault["PC"] & ~1 == (code if name == "execute_data" else 0), name
                 assert start <= fault["LR"] < end, "who called"
-            assert twin.ask("name") == [f"m-name-dut-[{BOARD}]"]
+            assert twin.ask("name") == [f"m-name-dut-[virtual {BOARD}]"]
 
 
 def faulted(lines: list[str]) -> dict[str, int]:
@@ -135,7 +135,7 @@ def test_a_hang_ends_in_a_reset_by_the_watchdog(misbehaving: Path) -> None:
 def test_bytes_that_arrive_during_an_inference_wait_in_the_ring(twin: Twin) -> None:
     twin.send(b"infer 300 0%name%clock%")
     assert twin.lines_until_ready()[-2] == "m-infer-done"
-    assert twin.lines_until_ready() == [f"m-name-dut-[{BOARD}]"]
+    assert twin.lines_until_ready() == [f"m-name-dut-[virtual {BOARD}]"]
     assert twin.lines_until_ready() == ["m-clock-[216000000]"]
     assert twin.ask("errors") == ["m-errors-[0]"]
 
@@ -152,7 +152,7 @@ def test_more_bytes_than_the_ring_holds_are_counted_and_their_line_is_refused(tw
         twin.send(b"%")
     assert twin.lines_until_ready() == [f"e-[Line damaged on its way here, {extra} bytes since start]"]
     assert twin.ask("errors") == [f"m-errors-[{extra}]"]
-    assert twin.ask("name") == [f"m-name-dut-[{BOARD}]"]
+    assert twin.ask("name") == [f"m-name-dut-[virtual {BOARD}]"]
 
 
 @pytest.mark.slow

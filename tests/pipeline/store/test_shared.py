@@ -5,6 +5,8 @@ from __future__ import annotations
 import concurrent.futures
 import os
 import random
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -214,3 +216,16 @@ def test_faults_on_the_way_spoil_nothing(s3_port: int, tmp_path: Path, monkeypat
     assert counts["read"] > counts["absent"], counts
     assert len(proxy.told) == 5, "every kind of fault was met"
     assert not any("verysecret" in text for text in lab.told)
+
+
+@pytest.mark.parametrize(("url", "package"), [("s3://bucket/lab", "s3fs"), ("sftp://host/lab", "paramiko")])
+def test_without_the_back_end_the_extra_is_named(url: str, package: str) -> None:
+    """In a process of its own: fsspec remembers what it has imported."""
+    program = (
+        f"import sys; sys.modules[{package!r}] = None\n"
+        f"from pipeline.store.bucket import Bucket\n"
+        f"from pipeline.errors import ConfigError\n"
+        f"try:\n    Bucket({url!r})\nexcept ConfigError as error:\n    sys.exit(str(error))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert package in done.stderr and "pip install 'tinyml-pipeline[store]'" in done.stderr

@@ -23,6 +23,7 @@ from stages.firmware.assembly.elementwise import (
     pair_rows_function,
     widen_function,
     widen_in_order_function,
+    widen_pixels_function,
 )
 from stages.firmware.assembly.small_depthwise import SmallDepthwiseShape, small_depthwise_function
 from stages.firmware.fast.calls import fast_call
@@ -45,7 +46,8 @@ Row = tuple[str, ...]
 
 def assembly_rows() -> Iterator[Row]:
     """Function, lines, digest."""
-    texts = [widen_function(), widen_in_order_function(), interleave_function(), pair_rows_function()]
+    texts = [widen_pixels_function(depth) for depth in (1, 2, 7, 63)]
+    texts += [widen_function(), widen_in_order_function(), interleave_function(), pair_rows_function()]
     texts += [add_function(right, limits) for right, limits in zip((1, 9, 22), _LIMITS, strict=True)]
     # Lines, pairs, bytes from line to line, from pixel to pixel: straight, in parts, in lines, both; far offsets.
     sizes = [(1, 1, 0, 4), (3, 5, 40, 12), (2, 163, 700, 16), (3, 3, 2048, 16), (1, 81, 0, 324), (3, 40, 400, 8)]

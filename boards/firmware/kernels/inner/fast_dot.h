@@ -15,7 +15,7 @@ typedef void fast_dot_function(const int16_t *x, const int32_t *block, int8_t *y
 
 #define FAST_WIDENED 16 /* values of a round of the next one */
 
-/* int8 to int16, in their order, or of each four 0 and 2, then 1 and 3; at least one round. */
+/* int8 to int16, in their order, or of each four 0 and 2, then 1 and 3; at least one round. Or a pixel a round. */
 typedef void fast_widen_function(const int8_t *source, int16_t *wide, int32_t rounds);
 
 struct fast_dot {

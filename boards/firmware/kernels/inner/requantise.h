@@ -43,18 +43,6 @@ static inline int32_t rescale(int32_t value, int32_t multiplier, int32_t left, i
     return rounding_shift_right(high_multiply((int32_t)((uint32_t)value << left), multiplier), right);
 }
 
-/* addend + upper half of a * b, to nearest, ties upwards. */
-static inline int32_t high_product_rounded(int32_t a, int32_t b, int32_t addend)
-{
-#ifdef __ARM_FEATURE_DSP
-    int32_t result;
-    __asm("smmlar %0, %1, %2, %3" : "=r"(result) : "r"(a), "r"(b), "r"(addend));
-    return result;
-#else
-    return addend + (int32_t)(((int64_t)a * b + (INT64_C(1) << 31)) >> 32);
-#endif
-}
-
 static inline int8_t clamp(int32_t value, int32_t lowest, int32_t highest)
 {
 #ifdef __ARM_FEATURE_DSP

@@ -215,13 +215,27 @@ static void widen_all(const int8_t *source, int16_t *wide, int32_t rounds)
     }
 }
 
+/* shape: values of a pixel */
+static void widen_pixels(const int8_t *source, int16_t *wide, int32_t pixels, const int *shape)
+{
+    static const int place[] = {0, 2, 1, 3};
+    for (int32_t pixel = 0; pixel < pixels; pixel++, source += shape[0], wide += shape[0] + shape[0] % 2) {
+        for (int index = 0; index < shape[0]; index++) {
+            const int is_of_four = index < shape[0] / 4 * 4;
+            wide[is_of_four ? index / 4 * 4 + place[index % 4] : index] = source[index];
+        }
+    }
+}
+
 /* shape: right shift, limits */
 static void sums(const struct fast_add *params, const int8_t *first, const int8_t *second, int8_t *y,
                  const int8_t *end, const int *shape)
 {
     for (; first != end; first++) {
-        const int64_t doubled = (int64_t)params->lifted[0][(uint8_t)*first] + params->lifted[1][(uint8_t)*second++];
-        *y++ = scaled(doubled, params->multiplier, params->addend, shape[0], &shape[1]);
+        const int64_t a = ((int64_t)*first * params->multipliers[0]) >> 8;
+        const int64_t b = ((int64_t)*second++ * params->multipliers[1]) >> 8;
+        const int64_t value = (a + b + params->addend) >> shape[0];
+        *y++ = (int8_t)(value < shape[1] ? shape[1] : value > shape[2] ? shape[2] : value);
     }
 }
 """
@@ -240,7 +254,9 @@ _ADD = re.compile(r"add_(\d+)(?:_(\d+)_(\d+))?")
 def plain_inner_loops(names: Iterable[str]) -> str:
     """C source that defines the functions of these names."""
     # Whatever a program does not call must be used somehow, or the compiler complains.
-    kinds = "dot vector dot_loop depthwise small_depthwise_rows interleave pair widen_all widen_in_turn sums"
+    kinds = (
+        "dot vector dot_loop depthwise small_depthwise_rows interleave pair widen_all widen_in_turn widen_pixels sums"
+    )
     used = ", ".join(f"(void){name}" for name in kinds.split())
     unused = f"void use_all(void);\nvoid use_all(void)\n{{\n    {used};\n}}\n"
     return _SHARED + unused + "\n".join(map(_function, sorted(set(names))))
@@ -278,6 +294,10 @@ def _function(name: str) -> str:
         arguments = "const int8_t *source, int16_t *wide, int32_t rounds"
         call = "widen_in_turn(source, wide, rounds);\n    (void)shape;"
         return _wrapper(name, "fast_widen_function", arguments, call, [0])
+    if found := re.fullmatch(r"widen_pixels_(\d+)", name):
+        arguments = "const int8_t *source, int16_t *wide, int32_t pixels"
+        call = "widen_pixels(source, wide, pixels, shape);"
+        return _wrapper(name, "fast_widen_function", arguments, call, [int(found[1])])
     if name == "pair_rows":
         arguments = "const int8_t *upper, const int8_t *lower, int32_t *line, const int32_t *end, const int32_t *steps"
         call = "pair(upper, lower, line, end, steps);\n    (void)shape;"

@@ -12,8 +12,10 @@ import pytest
 from stages.firmware.assembly.instructions import load, move, multiply
 from stages.firmware.assembly.schedule import scheduled
 from stages.firmware.assembly.small_depthwise import SmallDepthwiseShape, is_possible
+from stages.firmware.fast.add import linear_sum
 from stages.firmware.fast.dot import Weights
 from stages.firmware.model_source import CompiledModel, compile_model
+from stages.graph.arithmetic.fixed_point import quantised_multiplier, rescale
 from stages.graph.graph import ActivationOptions, ConvOptions, Graph, PoolOptions, Quantisation
 from tests.stages.firmware.host_models import build_host_models, tflm_outputs
 from tests.stages.firmware.twin_models import twin_outputs
@@ -80,6 +82,14 @@ def _pointwise(seed: int) -> Graph:
     return _rescaled(builder.graph(builder.conv(x, outputs, (1, 1), options, per_channel=seed % 4 > 0)), seed)
 
 
+def _strided(seed: int) -> Graph:
+    """Windows of one pixel that leave pixels out, of channels that are no fours."""
+    builder = Int8Builder(seed)
+    x = builder.input(5, 6 + seed % 2, (6, 33, 5, 34)[seed % 4])
+    options = ConvOptions(stride=(1 + seed % 2, 2), activation=_ACTIVATIONS[seed % 3])
+    return builder.graph(builder.conv(x, 5 + seed, (1, 1), options))
+
+
 def _depthwise(seed: int) -> Graph:
     builder = Int8Builder(seed)
     rng = builder.rng
@@ -133,7 +143,8 @@ def _add(seed: int) -> Graph:
     builder = Int8Builder(seed)
     x = builder.input(3, 5, 7)
     other = builder.conv(x, 7, (1, 1), ConvOptions())
-    return builder.graph(builder.elementwise("ADD", x, other, ActivationOptions(_ACTIVATIONS[seed % 3])))
+    kind = "SUB" if seed % 4 == 3 else "ADD"
+    return builder.graph(builder.elementwise(kind, x, other, ActivationOptions(_ACTIVATIONS[seed % 3])))
 
 
 def _average_pool(seed: int) -> Graph:
@@ -144,16 +155,27 @@ def _average_pool(seed: int) -> Graph:
     return builder.graph(builder.pool("AVERAGE_POOL_2D", x, options))
 
 
+def _max_pool(seed: int) -> Graph:
+    builder = Int8Builder(seed)
+    x = builder.input(7, 6 + seed % 3, 3 + seed)
+    options = PoolOptions(
+        (2 + seed % 2, 2), (1 + seed % 2, 2), ("valid", "same")[seed // 2 % 2], _ACTIVATIONS[seed % 3]
+    )
+    return builder.graph(builder.pool("MAX_POOL_2D", x, options))
+
+
 MAKERS = {
     "conv": _conv,
     "one_channel": _one_channel,
     "pointwise": _pointwise,
+    "strided": _strided,
     "depthwise": _depthwise,
     "windows": _windows,
     "fully_connected": _fully_connected,
     "few_outputs": _few_outputs,
     "add": _add,
     "average_pool": _average_pool,
+    "max_pool": _max_pool,
     "network": residual_network,
 }
 FAST = {
@@ -303,13 +325,39 @@ def test_one_channel_that_hardly_counts_does_not_slow_its_layer(tmp_path: Path) 
     np.testing.assert_array_equal(outputs, tflm_outputs(nearly, inputs))
 
 
-@pytest.mark.parametrize(("shift", "is_fast"), [(0, False), (-1, True), (-22, True), (-23, False)])
-def test_sums_that_do_not_shift_to_the_right_are_left_to_the_portable_kernel(shift: int, is_fast: bool) -> None:
-    builder = Int8Builder(1)
+@pytest.mark.parametrize("kind", ["ADD", "SUB"])
+@pytest.mark.parametrize(
+    "steps", [(0.013, 0.021, 0.029), (0.02, 0.02, 0.02), (0.04, 0.01, 0.02), (0.03, 0.02, 0.06), (0.05, 0.001, 0.04)]
+)
+def test_one_linear_function_gives_every_sum_of_two_int8(kind: str, steps: tuple[float, float, float]) -> None:
+    """All 65,536 pairs; of equal and even steps many are halves, which go away from zero."""
+    builder = Int8Builder(2)
     x, y = builder.input(4, 4, 4), builder.constant(1, 4, 4, 4)
-    total = builder.elementwise("ADD", x, y, ActivationOptions())
-    largest = max(_scale(builder.graph(total), tensor) for tensor in (x, y))
-    builder.set_grid(total, 2 * largest / 2**20 / 0.75 / 2.0**shift, 0)
+    total = builder.elementwise(kind, x, y, ActivationOptions())
+    for tensor, step, zero_point in zip((x, y, total), steps, (-7, 20, 3), strict=True):
+        builder.set_grid(tensor, step, zero_point)
+    graph = builder.graph(total)
+    found = linear_sum(graph, graph.ops[0], (-128, 127))
+    assert found is not None
+    first, second = (each.reshape(-1) for each in np.meshgrid(range(-128, 128), range(-128, 128)))
+    largest = 2 * max(steps[:2])
+    lifts = [quantised_multiplier(step / largest) for step in steps[:2]]
+    a, b = (
+        rescale(values - zero << 20, lift.mantissa, lift.shift)
+        for values, zero, lift in zip((first, second), (-7, 20), lifts, strict=True)
+    )
+    last = quantised_multiplier(largest / 2**20 / steps[2])
+    expected = np.clip(rescale(a + b if kind == "ADD" else a - b, last.mantissa, last.shift) + 3, -128, 127)
+    products = (first * found.multipliers[0] >> 8) + (second * found.multipliers[1] >> 8)
+    assert np.abs(products + found.addend).max() < 2**31
+    assert (np.clip(products + found.addend >> found.right, -128, 127) == expected).all()
+
+
+@pytest.mark.parametrize(("finer", "is_fast"), [(1.0, True), (2.0**12, True), (2.0**24, False)])
+def test_sums_without_room_for_a_shift_are_left_to_the_portable_kernel(finer: float, is_fast: bool) -> None:
+    builder = Int8Builder(1)
+    total = builder.elementwise("ADD", builder.input(4, 4, 4), builder.constant(1, 4, 4, 4), ActivationOptions())
+    builder.set_grid(total, _scale(builder.graph(total), total) / finer, 0)
     assert _kernels(builder.graph(total)) == ["fast_add" if is_fast else "add"]
 
 

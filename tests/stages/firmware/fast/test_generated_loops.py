@@ -56,7 +56,7 @@ LOOPS = {
     "128 taps of a vector": (vector_function(VectorShape(64, 4, _ABOVE)), 1, 319, 512),
     "four taps of two pixels": (dot_loop_function(LoopShape(2)), 3, 20, 32),
     "sixteen taps of a pixel": (dot_loop_function(LoopShape(1)), 3, 51, 64),
-    "four sums": (add_function(9, (-128, 127)), 1, 24, 4),
+    "eight sums": (add_function(9, (-128, 127)), 1, 33, 8),
     "eight channels of two rows": (interleave_function(), 1, 22, 8),
     "sixteen values to int16": (widen_function(), 1, 13, 16),
 }

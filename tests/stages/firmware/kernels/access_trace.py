@@ -171,7 +171,7 @@ def traces(layers: Sequence[Layer], folder: Path) -> list[Trace]:
     kernels = kernel_sources()
     objects = []
     for file in (source, loops, *kernels):
-        objects.append(folder / f"{file.stem}.o")
+        objects.append(folder / f"{len(objects)}_{file.stem}.o")  # kernels may have the name of a file of ours
         _check([*_FLAGS, *_TRACED, "-c", str(file), "-o", str(objects[-1])])
     wraps = [f"-Wl,--wrap={name}" for name in _WRAPPED]
     _check([*_FLAGS, "-c", str(hooks), "-o", str(folder / "hooks.o")])

@@ -90,6 +90,14 @@ def _add(seed: int) -> Graph:
     return builder.graph(builder.elementwise("ADD", x, other, ActivationOptions(("none", "relu")[seed % 2])))
 
 
+def _with_constant(seed: int) -> Graph:
+    """One number for all elements, on either side."""
+    builder = Int8Builder(seed)
+    x, one = builder.input(3, 4, 5), builder.constant(*((1,), (1, 1, 1, 1))[seed // 3])
+    operands = (one, x) if seed // 3 else (x, one)
+    return builder.graph(builder.elementwise(("ADD", "MUL", "SUB")[seed % 3], *operands, ActivationOptions("relu6")))
+
+
 def _softmax(seed: int) -> Graph:
     builder = Int8Builder(seed)
     x = builder.flatten(builder.input(1, 1, (2, 12, 100, 255)[seed % 4]))
@@ -107,6 +115,7 @@ CASES: dict[str, Graph] = {
         ("average_pool", _pool("AVERAGE_POOL_2D"), 6),
         ("max_pool", _pool("MAX_POOL_2D"), 6),
         ("add", _add, 4),
+        ("with_constant", _with_constant, 6),
         ("softmax", _softmax, 4),
         ("network", residual_network, 4),
     )
