@@ -1,5 +1,6 @@
 from pipeline.api.networks import compile as compile
 from pipeline.api.networks import evaluate as evaluate
+from pipeline.api.networks import fit as fit
 from pipeline.api.networks import import_keras as import_keras
 from pipeline.api.networks import inspect as inspect
 from pipeline.api.networks import measure as measure
