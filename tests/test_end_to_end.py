@@ -263,7 +263,7 @@ def test_kill_minus_nine_in_the_middle_of_training_changes_no_byte(done):
         assert any("prune: epoch" in line for line in run.stderr)
         run.kill()
     continued = done.pipeline(*prune, **other)
-    assert (continued.returncode, ", resumed, " in continued.stderr) == (0, True), continued.stderr
+    assert (continued.returncode, ", resumed" in continued.stderr) == (0, True), continued.stderr
     undisturbed = done.pipeline(*prune, "--force", "prune", **other)
     assert undisturbed.returncode == 0
     assert "resumed" not in undisturbed.stderr

@@ -10,6 +10,8 @@ struct small_parts {
     int32_t *headers;
     int32_t *block;
     int32_t *x;
+    int32_t has_headers;
+    struct packed_reader reader;
 };
 
 static int32_t header_words(const struct small_dot *dot)
@@ -62,29 +64,27 @@ static void put_header(const struct small_dot *dot, struct packed_reader *reader
     }
 }
 
-/* A header with the scaling of the one before it, for a layer with one scale: its biases are not packed. */
-static void repeat_header(const struct small_dot *dot, int32_t first, int32_t *header)
+/* The header of the block at channel `first`, `step` words behind the one before it, whose scaling it repeats in a layer
+ * with one scale: the biases of such a layer are not packed. */
+__attribute__((noinline)) static void fill_header(const struct small_dot *dot, struct packed_reader *reader,
+                                                  int32_t first, int32_t *header, int32_t step)
 {
-    const int32_t words = header_words(dot);
+    if (first == 0 || dot->channels.scale_bits != 0u) {
+        put_header(dot, reader, first, header);
+        return;
+    }
     memcpy(header, &dot->channels.codes[first * (int32_t)sizeof *header], SMALL_DOT_CHANNELS * sizeof *header);
-    for (int32_t word = SMALL_DOT_CHANNELS; word < words; word++) {
-        header[word] = header[word - words];
+    for (int32_t word = SMALL_DOT_CHANNELS; word < header_words(dot); word++) {
+        header[word] = header[word - step];
     }
 }
 
-/* Fills the headers, and clears the activations of a run if pixels write fewer taps than they have. */
+/* Clears the activations of a run if pixels write fewer taps than they have. */
 static struct small_parts begin(const struct small_dot *dot, int32_t written, int32_t run, int32_t *scratch)
 {
-    struct small_parts parts = {.headers = scratch};
-    struct packed_reader reader = {.packed = &dot->channels};
-    for (int32_t next = 0; next < dot->outputs; next += SMALL_DOT_CHANNELS) {
-        if (next > 0 && dot->channels.scale_bits == 0u) {
-            repeat_header(dot, start_of(dot, next), scratch);
-        } else {
-            put_header(dot, &reader, start_of(dot, next), scratch);
-        }
-        scratch += header_words(dot);
-    }
+    struct small_parts parts = {.headers = scratch, .reader = {.packed = &dot->channels}};
+    const uint32_t blocks = run > 1 ? (dot->outputs + SMALL_DOT_CHANNELS - 1u) / SMALL_DOT_CHANNELS : 1u;
+    scratch += (int32_t)blocks * header_words(dot);
     parts.block = scratch;
     parts.x = &scratch[dot->row_taps != 0u ? dot->taps : 0];
     if (written < dot->taps) {
@@ -106,20 +106,27 @@ static void interleave_rows(const struct small_dot *dot, int32_t first, int32_t 
     }
 }
 
-/* All outputs of the pixels whose activations lie in `x`. */
-static void multiply(const struct small_dot *dot, const struct small_parts *parts, int32_t pixels, int8_t *output)
+/* All outputs of the pixels whose activations lie in `x`. The first call fills the headers; of a pixel alone there is
+ * room for one at a time. */
+static void multiply(const struct small_dot *dot, struct small_parts *parts, int32_t pixels, int8_t *output)
 {
     const int32_t groups = pixels / dot->at_once;
     const int32_t group_words = dot->taps * dot->at_once / 2;
+    const int32_t header_step = pixels > 1 ? header_words(dot) : 0;
     int8_t few[SMALL_DOT_CHANNELS];
     struct small_dot_walk walk = {
-        .header = parts->headers,
         .outputs = pixels > 1 ? dot->outputs : 0, /* a pixel alone is both pixels of its group */
         .zero = dot->zero,
         .group_bytes = group_words * (int32_t)sizeof *parts->x,
     };
+    int32_t *header = parts->headers;
     for (int32_t next = 0; next < dot->outputs; next += SMALL_DOT_CHANNELS) {
         const int32_t first = start_of(dot, next);
+        if (header_step == 0 || parts->has_headers == 0) {
+            fill_header(dot, &parts->reader, first, header, header_step);
+        }
+        walk.header = header;
+        header += header_step;
         if (dot->row_taps != 0u) {
             interleave_rows(dot, first, parts->block);
             walk.weights = parts->block;
@@ -138,8 +145,8 @@ static void multiply(const struct small_dot *dot, const struct small_parts *part
             walk.count = 1;
             dot->loop(&walk);
         }
-        walk.header += header_words(dot);
     }
+    parts->has_headers = 1;
     if (dot->outputs < SMALL_DOT_CHANNELS) {
         memcpy(output, few, dot->outputs);
     }
@@ -183,7 +190,7 @@ static void widen(const struct small_dot *dot, const int8_t *source, int32_t cou
 void small_matrix(const struct small_matrix *matrix, const int8_t *input, int32_t *scratch, int8_t *output)
 {
     const struct small_dot *dot = &matrix->dot;
-    const struct small_parts parts = begin(dot, (matrix->depth + 3) / 4 * 4, matrix->run, scratch);
+    struct small_parts parts = begin(dot, (matrix->depth + 3) / 4 * 4, matrix->run, scratch);
     const int32_t at_once = dot->at_once;
     const int32_t depth = matrix->depth;
     for (int32_t done = 0; done < matrix->pixels; done += matrix->run) {
@@ -261,8 +268,7 @@ static void gather(const struct small_conv_2d *conv, const int16_t *lines, const
     }
 }
 
-static void row_of(const struct small_conv_2d *conv, const struct small_parts *parts, const int16_t *lines,
-                   int8_t *output)
+static void row_of(const struct small_conv_2d *conv, struct small_parts *parts, const int16_t *lines, int8_t *output)
 {
     const int32_t width = conv->window.output_width;
     for (int32_t done = 0; done < width; done += conv->run) {
@@ -281,7 +287,7 @@ static void row_of(const struct small_conv_2d *conv, const struct small_parts *p
 void small_conv_2d(const struct small_conv_2d *conv, const int8_t *input, int32_t *scratch, int8_t *output)
 {
     const struct window *window = &conv->window;
-    const struct small_parts parts = begin(&conv->dot, 2 * line_words(window) * window->height, conv->run, scratch);
+    struct small_parts parts = begin(&conv->dot, 2 * line_words(window) * window->height, conv->run, scratch);
     int16_t *const lines = (int16_t *)(void *)&parts.x[run_words(&conv->dot, conv->run) + 2];
     const int32_t elements = conv->line_elements;
     int32_t first = 0; /* padded line at the start of the buffer */

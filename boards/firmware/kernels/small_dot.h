@@ -3,9 +3,9 @@
  *
  * Two pixels run at a time. Their int16 activations lie side by side, pair of taps by pair of taps; those of a window
  * are gathered. The input's zero point is taken off on the way, so that biases stay as small as they were. A layer's
- * scratch holds, in words: the headers of all its blocks of four outputs, the weights of one block if they are stored
- * as rows, the activations of a run of pixels and two words that the loop reads in vain; then, as int16, the widened
- * lines of the image that a window sees.
+ * scratch holds, in words: the headers of all its blocks of four outputs (of one, if it has a single pixel), the
+ * weights of one block if they are stored as rows, the activations of a run of pixels and two words that the loop reads
+ * in vain; then, as int16, the widened lines of the image that a window sees.
  */
 #ifndef SMALL_DOT_H
 #define SMALL_DOT_H

@@ -61,8 +61,8 @@ class _Layer:
         return LoopShape(self.at_once, *self.limits, self.scaling.some_unshifted)
 
     def scratch_words(self, run: int) -> int:
-        """Headers, a block, a run of activations."""
-        blocks = -(-self.outputs // CHANNELS) * header_words(self.scaling.some_unshifted)
+        """Headers (of a pixel alone, one), a block, a run of activations."""
+        blocks = (-(-self.outputs // CHANNELS) if run > 1 else 1) * header_words(self.scaling.some_unshifted)
         groups = -(-run // self.at_once)
         return blocks + (self.taps if self.in_rows else 0) + groups * self.at_once * self.taps // 2 + _SPARE_WORDS
 

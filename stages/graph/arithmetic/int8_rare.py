@@ -151,6 +151,7 @@ def svdf(graph: Graph, op: Op, operands: list[np.ndarray | None], states: dict[i
     sums = (moved.astype(np.int64) * by_time.astype(np.int64)).sum(axis=1).reshape(-1, rank).sum(axis=1)
     if bias is not None:
         sums = sums + bias.reshape(-1)
+    sums = sums.astype(np.int32).astype(np.int64)  # the runtime's sum is one of 32 bits, which runs over
     scaled = rescaled(sums, scale_of(state) * scale_of(time) / scale_of(result))
     return _onto(result, scaled).reshape(result.shape)
 

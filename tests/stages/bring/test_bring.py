@@ -84,10 +84,16 @@ def test_a_brought_network_is_measured_on_a_twin_and_equals_tflm(model, tmp_path
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
         "accuracy_device.json",
         "device.json",
+        "devices.yaml",
+        "firmware.bin",
+        "firmware.elf",
+        "firmware.hex",
+        "footprint.json",
         "layers.csv",
         "outputs.npz",
         "power.npz",
         "samples.csv",
+        "twin.elf",
     ]
     rows = list(csv.DictReader((tmp_path / "out" / "samples.csv").read_text().splitlines()))
     assert {row["experiment"] for row in rows} == {"small"}

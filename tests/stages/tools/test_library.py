@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from pipeline.errors import ConfigError, StageError
-from stages.graph.graph import ActivationOptions
+from stages.graph.graph import ConvOptions
 from stages.graph.tflite.writer import write_tflite
 from stages.tools.library import compile_library
 from tests.stages.firmware.host_models import tflm_outputs
@@ -73,8 +73,7 @@ def test_every_file_compiles_for_the_cortex_m7_without_a_warning(folder: Path, t
 
 def test_only_the_kernels_that_the_network_needs_are_there(tmp_path: Path) -> None:
     builder = Int8Builder(0)
-    x = builder.flatten(builder.input(1, 1, 40))
-    graph = builder.graph(builder.fully_connected(x, 8, ActivationOptions()))
+    graph = builder.graph(builder.conv(builder.input(24, 24, 8), 16, (1, 1), ConvOptions()))
     (tmp_path / "model.tflite").write_bytes(write_tflite(graph, "test"))
     compile_library(tmp_path / "model.tflite", tmp_path / "made", "small", "classic")
     names = {file.stem for file in (tmp_path / "made" / "kernels").rglob("*.[ch]")}

@@ -31,12 +31,12 @@ void svdf(const struct svdf *params, const int8_t *input, int8_t *state, int8_t 
         held[filter * memory + memory - 1] = saturated(scaled(sum + params->offsets[filter], &params->to_state));
     }
     for (int32_t unit = 0; unit < params->filters / params->rank; unit++) {
-        int32_t sum = params->bias[unit];
+        uint32_t sum = (uint32_t)params->bias[unit]; /* runs over as the runtime's does */
         const int32_t first = unit * params->rank * memory;
         for (int32_t index = first; index < first + params->rank * memory; index++) {
-            sum += params->time[index] * held[index];
+            sum += (uint32_t)(params->time[index] * held[index]);
         }
-        const int32_t value = scaled(sum, &params->to_output) + params->range.zero_point;
+        const int32_t value = scaled((int32_t)sum, &params->to_output) + params->range.zero_point;
         output[unit] = clamp(value, params->range.lowest, params->range.highest);
     }
 }
