@@ -34,7 +34,7 @@ types: $(BIN)/.installed-dev
 
 # PASSIVE: OpenMP's threads sleep while they wait, instead of taking the cores from the other workers.
 unit: $(BIN)/.installed-dev system
-	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest --numprocesses=logical --maxprocesses=4 --dist=loadfile
+	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest --numprocesses=logical --maxprocesses=4 --dist=loadfile --no-loadscope-reorder
 
 setup: $(BIN)/.installed-dev system
 
