@@ -6,7 +6,7 @@ compile it, and want the same bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -16,174 +16,43 @@ from stages.graph.graph import (
     ActivationOptions,
     ConvOptions,
     Graph,
-    NoOptions,
     Op,
-    PoolOptions,
     Quantisation,
     Tensor,
 )
 from tests.stages.firmware.coverage.builder import Builder, lstm_network, svdf_network
+from tests.stages.firmware.coverage.ends import (
+    conv_1d,
+    heads,
+    map_of,
+    mixed_ends,
+    passed_on,
+    product_of_sides,
+    regrid,
+    resized,
+    shuffle,
+    static_shape,
+    stream,
+    strided,
+    transposed,
+    two_streams,
+    uint8_edges,
+)
 from tests.stages.firmware.coverage.wide import WIDE_NETWORKS
 
 _UNIT = Quantisation((1 / 128,), (0,))
 
 
-def _map(make: Builder, *shape: int) -> int:
-    """An input whose values an op has touched already."""
-    return make.conv(make.input(*shape), shape[-1], (1, 1), ConvOptions())
-
-
-def _regrid(make: Builder, x: int, scale: float, zero_point: int = 3) -> int:
-    return make.quantise(x, "int8", scale, zero_point)
-
-
-def _uint8_edges(make: Builder, *, ends: str = "both", zero_point: int = 128) -> list[int]:
-    """As Edge Impulse and OpenMV export: QUANTIZE from uint8 in front, to uint8 behind."""
-    x = make.input(6, 5, 3)
-    if ends in ("both", "in"):
-        make.tensors[x] = replace(
-            make.tensors[x], dtype="uint8", quantisation=Quantisation((make._scale_of(x),), (zero_point,))
-        )
-        x = make.quantise(x, "int8", make._scale_of(x) * (1 if zero_point == 128 else 1.7), zero_point - 128)
-    x = make.conv(x, 8, (3, 3), ConvOptions(stride=(2, 2), activation="relu6"))
-    x = make.softmax(make.fully_connected(make.flatten(x), 4, ActivationOptions()))
-    return [make.quantise(x, "uint8", 1 / 256, 0)] if ends in ("both", "out") else [x]
-
-
-def _static_shape(make: Builder) -> list[int]:
-    """SHAPE, STRIDED_SLICE, PACK, RESHAPE: how Keras asks for the batch."""
-    x = _map(make, 4, 3, 8)
-    shape = make.shape_of(x)
-    bounds = make.integers([0]), make.integers([1]), make.integers([1])
-    batch = make.integer_op("STRIDED_SLICE", (shape, *bounds), (), 0, 0, 1, 0, 0, 0)
-    target = make.integer_op("PACK", (batch, make.integers(96)), (2,), 0, 2)
-    index = make._add(replace(make.tensors[x], name="reshaped", shape=(1, 96)))
-    make.ops.append(Op("RESHAPE", "reshaped", (x, target), (index,), NoOptions()))
-    return [make.fully_connected(index, 5, ActivationOptions())]
-
-
-def _product_of_sides(make: Builder) -> list[int]:
-    """A flattened length that is computed: SHAPE, STRIDED_SLICE, MUL, PACK."""
-    x = _map(make, 4, 3, 8)
-    shape, sides = make.shape_of(x), []
-    for axis in range(1, 4):
-        bounds = make.integers([axis]), make.integers([axis + 1]), make.integers([1])
-        sides.append(make.integer_op("STRIDED_SLICE", (shape, *bounds), (), 0, 0, 1, 0, 0, 0))
-    length = make.integer_op("MUL", (make.integer_op("MUL", (sides[0], sides[1]), ()), sides[2]), ())
-    target = make.integer_op("PACK", (make.integers(1), length), (2,), 0, 2)
-    index = make._add(replace(make.tensors[x], name="reshaped", shape=(1, 96)))
-    make.ops.append(Op("RESHAPE", "reshaped", (x, target), (index,), NoOptions()))
-    return [make.fully_connected(index, 5, ActivationOptions())]
-
-
-def _conv_1d(make: Builder) -> list[int]:
-    """Conv1D of Keras: EXPAND_DIMS, CONV_2D, RESHAPE by SQUEEZE."""
-    x = make.input(20, 6)
-    wide = make.plain("EXPAND_DIMS", (x, make.integers([1])), (1, 1, 20, 6))
-    y = make.conv(wide, 9, (1, 5), ConvOptions(activation="relu"))
-    narrow = make.plain("SQUEEZE", (y,), (1, 20, 9), options=(1,))
-    wide = make.plain("EXPAND_DIMS", (narrow, make.integers([-3])), (1, 1, 20, 9))
-    pooled = make.pool("MAX_POOL_2D", wide, PoolOptions((1, 2), (1, 2)))
-    return [make.plain("SQUEEZE", (pooled,), (1, 10, 9), options=(1,))]
-
-
-def _strided(
-    make: Builder, begin: list[int], end: list[int], step: list[int], shape: tuple[int, ...], *masks: int
-) -> list[int]:
-    x = _map(make, 6, 5, 8)
-    bounds = (make.integers(begin), make.integers(end), make.integers(step))
-    return [make.plain("STRIDED_SLICE", (x, *bounds), shape, options=(*masks, *(0,) * (6 - len(masks))))]
-
-
-def _transposed(make: Builder, *axes: int) -> list[int]:
-    x = _map(make, 6, 5, 8)
-    shape = tuple(make.tensors[x].shape[axis] for axis in axes)
-    return [make.plain("TRANSPOSE", (x, make.integers(list(axes))), shape)]
-
-
-def _shuffle(make: Builder) -> list[int]:
-    """A channel shuffle: five axes."""
-    x = make.reshape(_map(make, 4, 3, 8), (1, 4, 3, 2, 4))
-    turned = make.plain("TRANSPOSE", (x, make.integers([0, 1, 2, 4, 3])), (1, 4, 3, 4, 2))
-    return [make.conv(make.reshape(turned, (1, 4, 3, 8)), 5, (1, 1), ConvOptions())]
-
-
-def _heads(make: Builder) -> list[int]:
-    """Two inputs, three outputs of several sizes, one of them also read on: as YOLO has heads."""
-    x, other = make.input(8, 8, 3), make.input(8, 8, 3)
-    stem = make.conv(make.elementwise("ADD", x, other, ActivationOptions()), 8, (3, 3), ConvOptions(stride=(2, 2)))
-    deep = make.conv(stem, 12, (3, 3), ConvOptions(stride=(2, 2), activation="relu"))
-    return [
-        stem,
-        make.conv(deep, 6, (1, 1), ConvOptions()),
-        make.fully_connected(make.flatten(deep), 3, ActivationOptions()),
-    ]
-
-
-def _mixed_ends(make: Builder) -> list[int]:
-    """A picture of uint8 and a vector of int8; outputs of both types."""
-    x, other = make.input(6, 6, 2), make.input(7)
-    make.tensors[x] = replace(make.tensors[x], dtype="uint8", quantisation=Quantisation((make._scale_of(x),), (128,)))
-    inner = make.conv(make.quantise(x, "int8", make._scale_of(x), 0), 4, (3, 3), ConvOptions())
-    flat = make.fully_connected(make.flatten(inner), 7, ActivationOptions())
-    total = make.elementwise("ADD", flat, other, ActivationOptions())
-    return [make.quantise(total, "uint8", make._scale_of(total), 128), flat]
-
-
-def _passed_on(make: Builder) -> list[int]:
-    """An input that is an output, too, beside a computed one."""
-    x = make.input(4, 4, 2)
-    return [make.conv(x, 3, (3, 3), ConvOptions()), make.reshape(x, (1, 32))]
-
-
-def _resized(make: Builder, kind: str, size: tuple[int, int], *corners: int) -> list[int]:
-    x = _map(make, 5, 4, 3)
-    return [make.plain(kind, (x, make.integers(list(size))), (1, *size, 3), options=corners)]
-
-
-def _stream(make: Builder, *, first: int | None = None) -> list[int]:
-    """A streaming convolution, as microWakeWord has them: old frames, the new one, the window moves on."""
-    frame = make.input(1, 1, 6)
-    rng = np.random.default_rng(3)
-    zero_point = make.tensors[frame].quantisation.zero_point[0]  # type: ignore[union-attr]
-    shape = (1, 3, 1, 6)
-    start = np.full(shape, zero_point, np.int8) if first is None else rng.integers(-128, 128, shape).astype(np.int8)
-    state = make.state(frame, start)
-    make.tensors[state] = replace(make.tensors[state], shape=shape)
-    held = make.concatenate(1, make.read(state), frame)
-    moved = make.plain("STRIDED_SLICE", (held, *_tail(make)), shape, options=(0, 0, 0, 0, 0, 0))
-    make.assign(state, moved)
-    y = make.conv(held, 8, (4, 1), ConvOptions(padding="valid", activation="relu"))
-    return [make.fully_connected(make.flatten(y), 3, ActivationOptions())]
-
-
-def _tail(make: Builder) -> Iterator[int]:
-    for values in ([0, 1, 0, 0], [1, 4, 1, 6], [1, 1, 1, 1]):
-        yield make.integers(values)
-
-
-def _two_streams(make: Builder) -> list[int]:
-    """Two states; one is read again after it was assigned, and sees the new values."""
-    x = make.input(5)
-    sums, last = make.state(x, np.full((1, 5), -7, np.int8)), make.state(x, np.arange(5, dtype=np.int8)[None])
-    total = make.elementwise("ADD", x, make.read(sums), ActivationOptions())
-    total = make.quantise(total, "int8", make._scale_of(x), make.tensors[x].quantisation.zero_point[0])  # type: ignore[union-attr]
-    make.assign(sums, total)
-    old = make.read(last)
-    make.assign(last, make.plain("MAXIMUM", (make.read(sums), old), (1, 5)))
-    return [make.read(last), make.read(sums)]
-
-
 def _curve(
     make: Builder, kind: str, scale: float, *options: float, grid: Quantisation | None = None, zero_point: int = -11
 ) -> list[int]:
-    x = _regrid(make, make.input(8, 8, 4), scale, zero_point)
+    x = regrid(make, make.input(8, 8, 4), scale, zero_point)
     return [make.plain(kind, (x,), (1, 8, 8, 4), options=options, **({"grid": grid} if grid else {}))]
 
 
 def _with(make: Builder, kind: str, *shape: int, factor: float = 1.0, activation: str = "none") -> list[int]:
     """SUB, DIV with another tensor or a constant."""
-    x = _map(make, 5, 4, 6)
+    x = map_of(make, 5, 4, 6)
     other = make.constant(*shape) if shape else make.conv(x, 6, (1, 1), ConvOptions())
     if kind == "DIV":  # nothing is divided by nothing
         values = make.tensors[other].data
@@ -194,25 +63,25 @@ def _with(make: Builder, kind: str, *shape: int, factor: float = 1.0, activation
 
 
 def _extreme(make: Builder, kind: str, *shape: int) -> list[int]:
-    x = _map(make, 5, 4, 6)
+    x = map_of(make, 5, 4, 6)
     other = make.constant(*shape) if shape else make.conv(x, 6, (1, 1), ConvOptions())
     return [make.plain(kind, (x, other), (1, 5, 4, 6))]
 
 
 def _squared(make: Builder) -> list[int]:
-    x = _map(make, 5, 4, 6)
+    x = map_of(make, 5, 4, 6)
     other = make.conv(x, 6, (1, 1), ConvOptions())
     scale = 60 * max(make._scale_of(x), make._scale_of(other)) ** 2
     return [make.plain("SQUARED_DIFFERENCE", (x, other), (1, 5, 4, 6), grid=Quantisation((scale,), (-100,)))]
 
 
 def _prelu(make: Builder) -> list[int]:
-    x = _map(make, 5, 4, 6)
+    x = map_of(make, 5, 4, 6)
     return [make.plain("PRELU", (x, make.constant(1, 1, 6)), (1, 5, 4, 6))]
 
 
 def _split(make: Builder, kind: str) -> list[int]:
-    x = _map(make, 6, 4, 8)
+    x = map_of(make, 6, 4, 8)
     if kind == "SPLIT":
         first = make.plain("SPLIT", (make.integers([3]), x), (1, 6, 4, 4), (1, 6, 4, 4), options=(2,))
     elif kind == "SPLIT_V":
@@ -226,14 +95,14 @@ def _split(make: Builder, kind: str) -> list[int]:
 
 
 def _pack(make: Builder) -> list[int]:
-    x = make.reshape(_map(make, 4, 3, 2), (1, 24))
+    x = make.reshape(map_of(make, 4, 3, 2), (1, 24))
     other = make.constant(1, 24)
     make.tensors[other] = replace(make.tensors[other], quantisation=make.tensors[x].quantisation)
     return [make.plain("PACK", (x, other, x), (1, 3, 24), options=(1, 3))]
 
 
 def _padded(make: Builder, kind: str, *options: float) -> list[int]:
-    x = _map(make, 6, 4, 3)
+    x = map_of(make, 6, 4, 3)
     operands = [x, make.integers([[0, 0], [2, 1], [3, 0], [0, 0]])]
     if kind == "PADV2":
         value = make.constant(1)
@@ -243,13 +112,13 @@ def _padded(make: Builder, kind: str, *options: float) -> list[int]:
 
 
 def _moved(make: Builder, kind: str, shape: tuple[int, ...], *options: float, values: Any = None) -> list[int]:
-    x = _map(make, 6, 4, 8)
+    x = map_of(make, 6, 4, 8)
     operands = (x,) if values is None else (x, *(make.integers(each) for each in values))
     return [make.plain(kind, operands, shape, options=options)]
 
 
 def _null_pad(make: Builder) -> list[int]:
-    return [make.pad(_map(make, 5, 4, 3), (1, 2), (0, 1), (0, 0))]
+    return [make.pad(map_of(make, 5, 4, 3), (1, 2), (0, 1), (0, 0))]
 
 
 def _silent_channel(make: Builder) -> list[int]:
@@ -267,19 +136,19 @@ def _silent_channel(make: Builder) -> list[int]:
 def _reduced(
     make: Builder, kind: str, axes: list[int], shape: tuple[int, ...], keep: int, factor: float = 1
 ) -> list[int]:
-    x = _map(make, 6, 5, 8)
+    x = map_of(make, 6, 5, 8)
     grid = Quantisation((float(np.float32(make._scale_of(x) * factor)),), (9,)) if factor != 1 else None
     more = {"grid": grid} if grid else {}
     return [make.plain(kind, (x, make.integers(axes)), shape, options=(keep,), **more)]
 
 
 def _index(make: Builder, kind: str, axis: int, shape: tuple[int, ...]) -> list[int]:
-    x = _map(make, 6, 5, 8)
+    x = map_of(make, 6, 5, 8)
     return [make.plain(kind, (x, make.integers([axis])), shape, dtype="int32"), make.flatten(x)]
 
 
 def _transposed_conv(make: Builder, kernel: int, stride: int, padding: str, size: int) -> list[int]:
-    x, seed = _map(make, 5, 5, 3), make.rng
+    x, seed = map_of(make, 5, 5, 3), make.rng
     shape = (4, kernel, kernel, 3)
     scales = tuple(make._scale(0.002, 0.02) for _ in range(4))
     weights = make._add(
@@ -307,7 +176,7 @@ def _multiplied(
 
 def _pictures(make: Builder) -> list[int]:
     """A convolution with dilation as older converters write it: the batch holds four pictures meanwhile."""
-    x = _map(make, 6, 4, 8)
+    x = map_of(make, 6, 4, 8)
     apart = make.plain("SPACE_TO_BATCH_ND", (x, make.integers([2, 2]), make.integers([[0, 0], [0, 0]])), (4, 3, 2, 8))
     y = make.conv(apart, 5, (2, 2), ConvOptions(padding="valid"))
     make.tensors[y] = replace(make.tensors[y], shape=(4, 2, 1, 5))
@@ -316,7 +185,7 @@ def _pictures(make: Builder) -> list[int]:
 
 def _padded_pictures(make: Builder) -> list[int]:
     """The same with padding, which belongs to the SPACE_TO_BATCH_ND: the runtime would pad with anything."""
-    x = _map(make, 5, 6, 4)
+    x = map_of(make, 5, 6, 4)
     padded = make.pad(x, (1, 2), (2, 2), (0, 0))
     none = make.integers([[0, 0], [0, 0]])
     apart = make.plain("SPACE_TO_BATCH_ND", (padded, make.integers([2, 2]), none), (4, 4, 5, 4))
@@ -349,44 +218,44 @@ def _narrow_range(make: Builder) -> list[int]:
 
 
 NETWORKS: dict[str, Callable[[Builder], list[int]]] = {
-    "uint8 in and out": _uint8_edges,
-    "uint8 in": lambda make: _uint8_edges(make, ends="in"),
-    "uint8 out": lambda make: _uint8_edges(make, ends="out"),
-    "uint8 in on another grid": lambda make: _uint8_edges(make, zero_point=90),
-    "static shape": _static_shape,
-    "computed length": _product_of_sides,
-    "STRIDED_SLICE": lambda make: _strided(make, [0, 1, 0, 2], [1, 6, 5, 8], [1, 2, 1, 3], (1, 3, 5, 2)),
-    "STRIDED_SLICE backwards, shrunk": lambda make: _strided(
+    "uint8 in and out": uint8_edges,
+    "uint8 in": lambda make: uint8_edges(make, ends="in"),
+    "uint8 out": lambda make: uint8_edges(make, ends="out"),
+    "uint8 in on another grid": lambda make: uint8_edges(make, zero_point=90),
+    "static shape": static_shape,
+    "computed length": product_of_sides,
+    "STRIDED_SLICE": lambda make: strided(make, [0, 1, 0, 2], [1, 6, 5, 8], [1, 2, 1, 3], (1, 3, 5, 2)),
+    "STRIDED_SLICE backwards, shrunk": lambda make: strided(
         make, [0, 1, -1, 2], [1, 6, -6, 3], [1, 2, -1, 1], (1, 3, 5), 1, 0, 8
     ),
-    "STRIDED_SLICE of one line": lambda make: _strided(
+    "STRIDED_SLICE of one line": lambda make: strided(
         make, [0, 2, 0, 0], [0, 3, 0, 0], [1, 1, 1, 1], (5, 8), 12, 12, 3
     ),
-    "Conv1D": _conv_1d,
+    "Conv1D": conv_1d,
     "SUB": lambda make: _with(make, "SUB"),
     "SUB of a constant": lambda make: _with(make, "SUB", 6, factor=1.5, activation="relu"),
     "SUB of a number": lambda make: _with(make, "SUB", 1),
-    "TRANSPOSE": lambda make: _transposed(make, 0, 3, 1, 2),
-    "TRANSPOSE of a map": lambda make: _transposed(make, 0, 2, 1, 3),
-    "TRANSPOSE with the batch": lambda make: _transposed(make, 2, 0, 3, 1),
+    "TRANSPOSE": lambda make: transposed(make, 0, 3, 1, 2),
+    "TRANSPOSE of a map": lambda make: transposed(make, 0, 2, 1, 3),
+    "TRANSPOSE with the batch": lambda make: transposed(make, 2, 0, 3, 1),
     "TRANSPOSE of nothing": lambda make: [
         make.plain(
-            "TRANSPOSE", (make.reshape(_map(make, 1, 5, 8), (1, 5, 1, 8)), make.integers([0, 2, 1, 3])), (1, 1, 5, 8)
+            "TRANSPOSE", (make.reshape(map_of(make, 1, 5, 8), (1, 5, 1, 8)), make.integers([0, 2, 1, 3])), (1, 1, 5, 8)
         )
     ],
-    "channel shuffle": _shuffle,
-    "several inputs and outputs": _heads,
-    "ends of two types": _mixed_ends,
-    "input as output": _passed_on,
-    "RESIZE_NEAREST_NEIGHBOR": lambda make: _resized(make, "RESIZE_NEAREST_NEIGHBOR", (10, 8), 0, 0),
-    "RESIZE_NEAREST_NEIGHBOR half pixels": lambda make: _resized(make, "RESIZE_NEAREST_NEIGHBOR", (7, 9), 0, 1),
-    "RESIZE_NEAREST_NEIGHBOR corners": lambda make: _resized(make, "RESIZE_NEAREST_NEIGHBOR", (8, 3), 1, 0),
-    "RESIZE_BILINEAR": lambda make: _resized(make, "RESIZE_BILINEAR", (10, 8), 0, 0),
-    "RESIZE_BILINEAR half pixels": lambda make: _resized(make, "RESIZE_BILINEAR", (10, 9), 0, 1),
-    "RESIZE_BILINEAR corners": lambda make: _resized(make, "RESIZE_BILINEAR", (3, 7), 1, 0),
-    "stream": _stream,
-    "stream with first values": lambda make: _stream(make, first=1),
-    "two streams": _two_streams,
+    "channel shuffle": shuffle,
+    "several inputs and outputs": heads,
+    "ends of two types": mixed_ends,
+    "input as output": passed_on,
+    "RESIZE_NEAREST_NEIGHBOR": lambda make: resized(make, "RESIZE_NEAREST_NEIGHBOR", (10, 8), 0, 0),
+    "RESIZE_NEAREST_NEIGHBOR half pixels": lambda make: resized(make, "RESIZE_NEAREST_NEIGHBOR", (7, 9), 0, 1),
+    "RESIZE_NEAREST_NEIGHBOR corners": lambda make: resized(make, "RESIZE_NEAREST_NEIGHBOR", (8, 3), 1, 0),
+    "RESIZE_BILINEAR": lambda make: resized(make, "RESIZE_BILINEAR", (10, 8), 0, 0),
+    "RESIZE_BILINEAR half pixels": lambda make: resized(make, "RESIZE_BILINEAR", (10, 9), 0, 1),
+    "RESIZE_BILINEAR corners": lambda make: resized(make, "RESIZE_BILINEAR", (3, 7), 1, 0),
+    "stream": stream,
+    "stream with first values": lambda make: stream(make, first=1),
+    "two streams": two_streams,
     "MINIMUM": lambda make: _extreme(make, "MINIMUM"),
     "MINIMUM with a constant": lambda make: _extreme(make, "MINIMUM", 1),
     "MAXIMUM": lambda make: _extreme(make, "MAXIMUM"),
@@ -420,7 +289,9 @@ NETWORKS: dict[str, Callable[[Builder], list[int]]] = {
     "SLICE": lambda make: _moved(make, "SLICE", (1, 5, 2, 4), values=([0, 1, 2, 3], [1, -1, 2, 4])),
     "BROADCAST_TO": lambda make: [
         make.plain(
-            "BROADCAST_TO", (make.reshape(_map(make, 1, 4, 2), (1, 4, 1, 2)), make.integers([1, 4, 3, 2])), (1, 4, 3, 2)
+            "BROADCAST_TO",
+            (make.reshape(map_of(make, 1, 4, 2), (1, 4, 1, 2)), make.integers([1, 4, 3, 2])),
+            (1, 4, 3, 2),
         )
     ],
     "SQUARED_DIFFERENCE": _squared,
@@ -435,7 +306,7 @@ NETWORKS: dict[str, Callable[[Builder], list[int]]] = {
     "ARG_MAX": lambda make: _index(make, "ARG_MAX", 3, (1, 6, 5)),
     "ARG_MIN": lambda make: _index(make, "ARG_MIN", 1, (1, 5, 8)),
     "L2_NORMALIZATION": lambda make: [
-        make.plain("L2_NORMALIZATION", (_map(make, 4, 3, 16),), (1, 4, 3, 16), grid=_UNIT)
+        make.plain("L2_NORMALIZATION", (map_of(make, 4, 3, 16),), (1, 4, 3, 16), grid=_UNIT)
     ],
     "TRANSPOSE_CONV": lambda make: _transposed_conv(make, 3, 2, "same", 10),
     "TRANSPOSE_CONV valid": lambda make: _transposed_conv(make, 4, 3, "valid", 16),
