@@ -9,6 +9,7 @@ import hashlib
 import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from boards import BOARDS_FOLDER, Board
@@ -73,6 +74,32 @@ def kernel_sources() -> list[Path]:
     return _sources(*(FIRMWARE / "kernels" / folder for folder in ("", "inner", "more", "wide")))
 
 
+def kernel_objects(optimise: str, fpu: str) -> dict[Path, Path]:
+    """Every kernel's object, by source: no network changes them, so that a process compiles them once."""
+    sources = kernel_sources()
+    return dict(zip(sources, _kernel_objects(optimise, fpu, _contents(sources)).files, strict=True))
+
+
+@dataclass(frozen=True, eq=False)
+class _Objects:
+    files: list[Path]
+    folder: tempfile.TemporaryDirectory[str]  # lives as long as this
+
+
+@cache
+def _kernel_objects(optimise: str, fpu: str, _contents: str) -> _Objects:
+    folder = tempfile.TemporaryDirectory(prefix="kernels-")
+    tools = Toolchain(optimise=optimise, path_names={BOARDS_FOLDER: "boards"}, fpu=fpu)
+    files = tools.compile_all(kernel_sources(), INCLUDES, {}, Path(folder.name).resolve() / "objects")
+    return _Objects(files, folder)
+
+
+def _contents(sources: Iterable[Path]) -> str:
+    """Of sources and headers: who changes a kernel while the process lives gets the new one."""
+    files = [*sources, *sorted(FIRMWARE.rglob("*.h"))]
+    return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()
+
+
 def build_images(
     board: Board,
     generated: Path,
@@ -113,11 +140,13 @@ def build_images(
     includes = [*INCLUDES, generated, *support, board.folder]
     with tempfile.TemporaryDirectory(dir=out_dir) as scratch:
         objects = Path(scratch).resolve()
-        common = tools.compile_all(shared, includes, of_all, objects / "shared")
+        kernels = kernel_objects(optimise, board.fpu)
+        own = [source for source in shared if source not in kernels]
+        common = {**kernels, **dict(zip(own, tools.compile_all(own, includes, of_all, objects / "shared"), strict=True))}
         on_board = tools.compile_all(real, includes, defines, objects / "board")
         on_twin = tools.compile_all(twin, includes, defines, objects / "twin")
-        image = tools.link([*common, *on_board], scripts[board.folder], out_dir / "firmware.elf")
-        twin_image = tools.link([*common, *on_twin], scripts[VIRTUAL], out_dir / "twin.elf")
+        image = tools.link([*(common[source] for source in shared), *on_board], scripts[board.folder], out_dir / "firmware.elf")
+        twin_image = tools.link([*(common[source] for source in shared), *on_twin], scripts[VIRTUAL], out_dir / "twin.elf")
     return Images(
         image=image,
         image_bin=copy_image(image, "binary", out_dir / "firmware.bin"),
