@@ -16,8 +16,9 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
 from hil.link.audio import AudioLink
 from hil.virtual.cortex_m7 import CycleModel, Edge
@@ -32,6 +33,7 @@ _PLUGIN_FOLDER = Path(__file__).parent / "plugin"
 _BUILD_S = 120.0
 _PROGRAM_S = 600.0
 _LINE_BYTES = 32
+_REGION_EVENT = 3  # plugin/trace_model.h
 
 MemoryKind = Literal["uncached", "flash", "ram"]
 _KIND_NUMBER: dict[MemoryKind, int] = {"uncached": 0, "flash": 1, "ram": 2}
@@ -69,6 +71,19 @@ class MemoryModel:
     core: CoreParameters = CoreParameters()
 
 
+class LineCosts(Protocol):
+    """Core cycles that a line costs: a MemoryModel or a board's cache."""
+
+    @property
+    def flash_fill_cycles(self) -> float: ...
+    @property
+    def ram_load_fill_cycles(self) -> float: ...
+    @property
+    def ram_store_fill_cycles(self) -> float: ...
+    @property
+    def write_back_cycles(self) -> float: ...
+
+
 @dataclass(frozen=True)
 class LineTraffic:
     """Cache lines fetched from flash, from RAM for a load or for a store, and dirty ones written back."""
@@ -80,7 +95,7 @@ class LineTraffic:
     ram_store_fills: int = 0
     write_backs: int = 0
 
-    def cycles(self, model: MemoryModel) -> int:
+    def cycles(self, model: LineCosts) -> int:
         flash = (self.flash_code_fills + self.flash_data_fills) * model.flash_fill_cycles
         ram = (self.ram_code_fills + self.ram_load_fills) * model.ram_load_fill_cycles
         stores = self.ram_store_fills * model.ram_store_fill_cycles
@@ -126,6 +141,17 @@ def build_plugin(folder: Path, compiler: str) -> Path:
     if done.returncode != 0:
         raise ToolError.failed(argv, done.returncode, done.stdout + done.stderr)
     return library
+
+
+@cache
+def _kept_plugin(compiler: str) -> tuple[Path, tempfile.TemporaryDirectory[str]]:
+    folder = tempfile.TemporaryDirectory(prefix="profiler-plugin-")
+    return build_plugin(Path(folder.name), compiler), folder  # which lives as long as the process
+
+
+def profiler_plugin(compiler: str) -> Path:
+    """The plugin, compiled once in a process."""
+    return _kept_plugin(compiler)[0]
 
 
 def profile_ops(
@@ -189,10 +215,11 @@ class RegionProfile:
     instructions: int
     cycles_zero_wait: int
     code_lines: dict[str, int]  # different ones, by function
+    touches: bytes = b""  # events of plugin/trace_model.h, where they were asked for
 
 
 def profile_program(
-    image: Path, core: CoreParameters, plugin: Path, timeout_s: float = _PROGRAM_S
+    image: Path, core: CoreParameters, plugin: Path, *, traced: bool = False, timeout_s: float = _PROGRAM_S
 ) -> tuple[RegionProfile, ...]:
     """Run an image that marks its parts and ends by itself (semihosting exit); of its last pass, no caches."""
     program = read_program(image)
@@ -201,6 +228,8 @@ def profile_program(
         record = Path(folder) / "profile.txt"
         options = [f"out={record}", f"marks={marks.address}:{marks.size_bytes // 4}"]
         options += [f"icache=0:1:{_LINE_BYTES}", f"dcache=0:1:{_LINE_BYTES}"]
+        trace = Path(folder) / "touches"
+        options += [f"trace={trace}"] if traced else []
         argument = ",".join([str(plugin).replace(",", ",,"), *options])
         argv = [qemu_path(), "-machine", MACHINE, "-nodefaults", "-display", "none", "-monitor", "none"]
         argv += ["-serial", "null", "-semihosting", "-plugin", argument, "-kernel", str(image)]
@@ -209,6 +238,7 @@ def profile_program(
         except subprocess.TimeoutExpired as error:
             raise ToolError.timed_out(argv, timeout_s) from error
         regions = last_pass(record.read_text().splitlines() if record.exists() else [])
+        touches = _by_region(trace, len(regions)) if traced else [b""] * len(regions)
     if len(regions) != marks.size_bytes // 4 - 1:
         raise ToolError.failed(argv, done.returncode, done.stdout + done.stderr)
     decoder = Decoder(program, core)
@@ -226,10 +256,22 @@ def profile_program(
 
     return tuple(
         RegionProfile(
-            sum(edge.to[1] * edge.times for edge in region.edges), cycles.cycles(region.edges), code_lines(region)
+            sum(edge.to[1] * edge.times for edge in region.edges), cycles.cycles(region.edges), code_lines(region), own
         )
-        for region in regions
+        for region, own in zip(regions, touches, strict=True)
     )
+
+
+def _by_region(trace: Path, regions: int) -> list[bytes]:
+    """Events of each region of a trace."""
+    import numpy as np  # takes long, and only those who price kernels need it
+
+    events = np.fromfile(trace, np.uint32)
+    found = [b""] * regions
+    for part in np.split(events, np.flatnonzero(events & 3 == _REGION_EVENT))[1:]:
+        if (number := int(part[0]) >> 2) < regions:
+            found[number] = part[1:].tobytes()
+    return found
 
 
 def _lines(decoder: Decoder, block: tuple[int, int]) -> range:
@@ -239,8 +281,8 @@ def _lines(decoder: Decoder, block: tuple[int, int]) -> range:
 
 def model_options(model: MemoryModel) -> Iterator[str]:
     """The plugin's arguments for a model."""
-    for key, cache in (("icache", model.instruction_cache), ("dcache", model.data_cache)):
-        yield f"{key}={cache.size_bytes}:{cache.ways}:{cache.line_bytes}"
+    for key, shape in (("icache", model.instruction_cache), ("dcache", model.data_cache)):
+        yield f"{key}={shape.size_bytes}:{shape.ways}:{shape.line_bytes}"
     for part in model.ranges:
         yield f"memory={part.address}:{part.size_bytes}:{_KIND_NUMBER[part.kind]}"
 

@@ -7,7 +7,6 @@ first arena region, where stack and variables lie. DTCM is not cached and costs 
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import fields
 from pathlib import Path
 
@@ -19,9 +18,9 @@ from hil.virtual.profiler import (
     MemoryModel,
     MemoryRange,
     OpProfile,
-    build_plugin,
     host_compiler,
     profile_ops,
+    profiler_plugin,
 )
 from hil.virtual.program import Program, read_program
 from pipeline.errors import ConfigError
@@ -42,8 +41,7 @@ def profile_network(
     if compiler is None:
         return None
     model = memory_model(board, read_program(twin))
-    with tempfile.TemporaryDirectory(prefix="profiler-plugin-") as folder:
-        return profile_ops(twin, network_input, model, build_plugin(Path(folder), compiler), audio)
+    return profile_ops(twin, network_input, model, profiler_plugin(compiler), audio)
 
 
 def memory_model(board: Board, program: Program, first: tuple[MemoryRange, ...] = ()) -> MemoryModel:

@@ -13,6 +13,7 @@
  *     block ADDRESS COUNT and the six figures of a region      (with `whole`: what this block fetched)
  *     end N
  * With whole=1 there are no marks: all that runs until QEMU ends is one region.
+ * With trace=FILE the lines that each region touches go there, see trace_model.h.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -21,6 +22,7 @@
 
 #include "cache_model.h"
 #include "qemu_plugin_api.h"
+#include "trace_model.h"
 
 #ifndef PLUGIN_API_VERSION
 #define PLUGIN_API_VERSION 1
@@ -70,6 +72,7 @@ struct memory {
 PLUGIN_EXPORT int qemu_plugin_version = PLUGIN_API_VERSION;
 
 static FILE *out;
+static struct trace trace;
 static uint64_t marks_address;
 static uint64_t marks_count;
 static struct memory memories[MEMORY_LIMIT];
@@ -200,6 +203,7 @@ static void enter_region(const struct site *site, uint32_t mark)
         pass++;
     }
     region = mark;
+    trace_region(&trace, mark, in_pass);
     previous_id = head->id;
     if (left == 0u) {
         current = head;
@@ -229,6 +233,9 @@ static void on_block(unsigned cpu, void *user)
     if (in_pass) {
         count_edge(previous_id, block->id, 1);
     }
+    if (trace.is_on) {
+        trace_code(&trace, block->address, block->last_line * code_cache.line_bytes);
+    }
     const enum memory_kind kind = kind_of(block->address);
     if (kind != MEMORY_UNCACHED) {
         for (uint64_t line = block->first_line; line <= block->last_line; line++) {
@@ -246,6 +253,9 @@ static void on_access(unsigned cpu, qemu_plugin_meminfo_t info, uint64_t address
     if (is_store && address - marks_address < marks_count * MARK_BYTES) {
         enter_region(user, (uint32_t)((address - marks_address) / MARK_BYTES));
         return; /* the profiler's own store is no part of the network's memory traffic */
+    }
+    if (trace.is_on) {
+        trace_data(&trace, address, address + (UINT64_C(1) << qemu_plugin_mem_size_shift(info)) - 1u, is_store);
     }
     const enum memory_kind kind = kind_of(address);
     if (kind == MEMORY_UNCACHED) {
@@ -298,7 +308,7 @@ static void on_exit_of_qemu(qemu_plugin_id_t id, void *user)
         }
         fprintf(out, "end 0\n");
     }
-    if (fclose(out) != 0) {
+    if (fclose(out) != 0 || !trace_close(&trace)) {
         stop("the profile could not be written");
     }
 }
@@ -317,6 +327,9 @@ static bool read_argument(const char *argument)
     if ((value = value_of(argument, "out=")) != NULL) {
         out = fopen(value, "w");
         return out != NULL;
+    }
+    if ((value = value_of(argument, "trace=")) != NULL) {
+        return trace_open(&trace, value);
     }
     if ((value = value_of(argument, "marks=")) != NULL) {
         return sscanf(value, "%" SCNu64 ":%" SCNu64, &marks_address, &marks_count) == 2;

@@ -142,11 +142,18 @@ def build_images(
         objects = Path(scratch).resolve()
         kernels = kernel_objects(optimise, board.fpu)
         own = [source for source in shared if source not in kernels]
-        common = {**kernels, **dict(zip(own, tools.compile_all(own, includes, of_all, objects / "shared"), strict=True))}
+        common = {
+            **kernels,
+            **dict(zip(own, tools.compile_all(own, includes, of_all, objects / "shared"), strict=True)),
+        }
         on_board = tools.compile_all(real, includes, defines, objects / "board")
         on_twin = tools.compile_all(twin, includes, defines, objects / "twin")
-        image = tools.link([*(common[source] for source in shared), *on_board], scripts[board.folder], out_dir / "firmware.elf")
-        twin_image = tools.link([*(common[source] for source in shared), *on_twin], scripts[VIRTUAL], out_dir / "twin.elf")
+        image = tools.link(
+            [*(common[source] for source in shared), *on_board], scripts[board.folder], out_dir / "firmware.elf"
+        )
+        twin_image = tools.link(
+            [*(common[source] for source in shared), *on_twin], scripts[VIRTUAL], out_dir / "twin.elf"
+        )
     return Images(
         image=image,
         image_bin=copy_image(image, "binary", out_dir / "firmware.bin"),

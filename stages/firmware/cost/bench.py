@@ -15,17 +15,20 @@ from functools import cache
 from pathlib import Path
 
 from hil.virtual.instruction import CoreParameters
-from hil.virtual.profiler import build_plugin, host_compiler, profile_program
-from hil.virtual.program import read_program
+from hil.virtual.profiler import host_compiler, profile_program, profiler_plugin
+from hil.virtual.program import Program, read_program
 from pipeline.errors import ToolError
-from stages.firmware.build.image import FIRMWARE, INCLUDES, VIRTUAL, device_sources, kernel_sources
+from stages.firmware.build.image import FIRMWARE, INCLUDES, VIRTUAL, device_sources, kernel_objects
 from stages.firmware.build.toolchain import Toolchain
+from stages.firmware.cost.trace import Trace, TracedPiece, constant_names, traced_pieces
 from stages.firmware.kernels.calls import KernelCall
 from stages.graph.graph import Graph
 
 _MOST_CALLS = 400  # in an image
+_MOST_TRACED = 50  # a trace is long
 _MOST_BYTES = 2 << 20  # of an image, of what its flash has
 _DEFINES = {"BOARD_NAME": '"bench"', "BOARD_CLOCK_HZ": "1u", "BOARD_BAUD": "115200u", "BOARD_MEASURES_ENERGY": "0"}
+_DEPENDING = frozenset({"softmax"})
 _NAMES = re.compile(r"\b((?:op|fused)_\d)")
 _MAIN = """
 {includes}
@@ -40,6 +43,14 @@ static union {{
 {scratch}}} scratch PLACE_FAST;
 
 {functions}
+/* Other bytes for a call whose time depends on them: as many above as below 0, far and near. */
+__attribute__((unused)) static void draw(int8_t *bytes, uint32_t count)
+{{
+    for (uint32_t i = 0; i < count; i++) {{
+        bytes[i] = (int8_t)((i * 2654435761u) >> 24);
+    }}
+}}
+
 static void calls(void)
 {{
 {calls}    prof_stamp[{last}] = 0;
@@ -47,9 +58,7 @@ static void calls(void)
 
 int main(void)
 {{
-    for (int pass = 0; pass < 2; pass++) {{
-        calls();
-    }}
+    calls();
     register unsigned operation __asm("r0") = 0x18; /* semihosting: SYS_EXIT */
     register unsigned reason __asm("r1") = 0x20026; /* ADP_Stopped_ApplicationExit */
     __asm volatile("bkpt 0xab" : : "r"(operation), "r"(reason));
@@ -65,6 +74,8 @@ class Price:
     cycles_zero_wait: int
     code_lines: Mapping[str, int]  # cache lines of code that it runs through, by function
     assembly_bytes: Mapping[str, int]  # of each function that was generated for it
+    constants_bytes: tuple[int, ...] = ()  # of each constant, in the order of their definitions
+    trace: Trace | None = None  # where it was asked for
 
 
 @dataclass(frozen=True)
@@ -83,22 +94,22 @@ class Setting:
     core: CoreParameters = CoreParameters()
 
 
-def prices(tasks: Sequence[Task], setting: Setting) -> list[Price]:
-    """In the order of the tasks."""
+def prices(tasks: Sequence[Task], setting: Setting, *, traced: bool = False) -> list[Price]:
+    """In the order of the tasks; with `traced`, what they touch, too."""
     found: list[Price] = []
     while len(found) < len(tasks):
         part: list[Task] = []
         taken = 0
-        for task in tasks[len(found) : len(found) + _MOST_CALLS]:
+        for task in tasks[len(found) : len(found) + (_MOST_TRACED if traced else _MOST_CALLS)]:
             taken += task.call.constant_bytes + sum(4 * text.count("\n") for _, text in task.call.assembly)
             if part and taken > _MOST_BYTES:
                 break
             part.append(task)
-        found += _priced(part, setting)
+        found += _priced(part, setting, traced)
     return found
 
 
-def _priced(tasks: Sequence[Task], setting: Setting) -> list[Price]:
+def _priced(tasks: Sequence[Task], setting: Setting, traced: bool) -> list[Price]:
     compiler = host_compiler()
     if compiler is None:
         raise ToolError.missing("gcc", "to count what kernels execute", "apt-get install gcc libc6-dev")
@@ -111,17 +122,45 @@ def _priced(tasks: Sequence[Task], setting: Setting) -> list[Price]:
         tools = _tools(setting.optimise)
         own = tools.compile_all([folder / "main.c", folder / "kernels.S"], INCLUDES, _DEFINES, folder / "objects")
         scripts = [VIRTUAL / "memory.ld", FIRMWARE / "core" / "sections.ld"]
-        image = tools.link([*_objects(setting.optimise).files, *own], scripts, folder / "bench.elf")
-        profiles = profile_program(image, setting.core, build_plugin(folder, compiler))
-        sizes = {symbol.name: symbol.size_bytes for symbol in read_program(image).functions}
+        objects = [*kernel_objects(setting.optimise, tools.fpu).values(), *_objects(setting.optimise).files, *own]
+        image = tools.link(objects, scripts, folder / "bench.elf")
+        profiles = profile_program(image, setting.core, profiler_plugin(compiler), traced=traced)
+        program = read_program(image)
+    sizes = {symbol.name: symbol.size_bytes for symbol in program.functions}
     return [
         Price(
             profile.cycles_zero_wait,
             profile.code_lines,
             {function: sizes[function] for function, _ in task.call.assembly},
+            tuple(program.objects[name].size_bytes for name in constant_names(task.call)),
+            traced_pieces(program, profile.touches, _fixed(program, task)) if traced else None,
         )
-        for task, profile in zip(tasks, profiles, strict=True)
+        for task, profile in zip(tasks, profiles[::2], strict=True)  # what lies between belongs to the bench
     ]
+
+
+def _depends(task: Task) -> bool:
+    """Whether a call's time depends on its input; those of others do by a clipped value or two."""
+    return task.call.kernel in _DEPENDING
+
+
+def _fixed(program: Program, task: Task) -> list[TracedPiece]:
+    """What a call may touch of its own: activations, scratch memory, constants."""
+    arena, scratch = program.objects["arena"], program.objects["scratch"]
+    found = [TracedPiece(scratch.address, scratch.address + scratch.size_bytes, "scratch")]
+    for number, (tensor, offset) in enumerate(zip(task.call.activations, _offsets(task), strict=True)):
+        start = arena.address + offset
+        found.append(TracedPiece(start, start + task.graph.tensors[tensor].nbytes, "activation", str(number)))
+    for number, name in enumerate(constant_names(task.call)):
+        symbol = program.objects[name]
+        found.append(TracedPiece(symbol.address, symbol.address + symbol.size_bytes, "constant", str(number)))
+    return found
+
+
+def _offsets(task: Task) -> list[int]:
+    """Of the activations in the bench's arena, one behind the other."""
+    sizes = [-(-task.graph.tensors[tensor].nbytes // 32) * 32 for tensor in task.call.activations]
+    return [sum(sizes[:number]) for number in range(len(sizes))]
 
 
 def _renamed(call: KernelCall, prefix: str) -> KernelCall:
@@ -143,19 +182,22 @@ def _source(tasks: Sequence[Task]) -> str:
     headers = sorted({header for task in tasks for header in task.call.headers})
     calls, arena = [], 0
     for index, task in enumerate(tasks):
-        offsets, end = [], 0
-        for tensor in task.call.activations:
-            offsets.append(f"&arena[{end}]")
-            end += -(-task.graph.tensors[tensor].nbytes // 32) * 32
-        arena = max(arena, end)
+        offsets = _offsets(task)
+        if offsets:
+            arena = max(arena, offsets[-1] + task.graph.tensors[task.call.activations[-1]].nbytes)
+        places = [f"&arena[{offset}]" for offset in offsets]
         calls += [
-            f"    prof_stamp[{index}] = 0;",
-            f"    {task.call.call.format(*offsets)}" if task.call.call else "    ;",
+            f"    draw({places[0]}, {task.graph.tensors[task.call.activations[0]].nbytes}u);"
+            if _depends(task)
+            else "    ;",
+            f"    prof_stamp[{2 * index}] = 0;",
+            f"    {task.call.call.format(*places)}" if task.call.call else "    ;",
+            f"    prof_stamp[{2 * index + 1}] = 0;",
         ]
     return _MAIN.format(
         includes="\n".join(f'#include "{header}"' for header in ["stdint.h", *headers]),
-        marks=len(tasks) + 1,
-        last=len(tasks),
+        marks=2 * len(tasks) + 1,
+        last=2 * len(tasks),
         constants="\n".join(task.call.constants for task in tasks),
         arena=arena + 32,
         scratch="".join(f"    {task.call.scratch}\n" for task in tasks if task.call.scratch),
@@ -176,10 +218,10 @@ class _Objects:
 
 @cache
 def _objects(optimise: str) -> _Objects:
-    """The firmware without its link and its model, compiled once."""
+    """The firmware without its kernels, its link and its model, compiled once."""
     folder = tempfile.TemporaryDirectory(prefix="bench-objects-")
     sources = [FIRMWARE / "core" / f"{name}.c" for name in ("start", "fault", "divide", "mpu", "ticks")]
     sources += [FIRMWARE / "link" / f"{name}.c" for name in ("text", "baud", "crc32", "reply_check", "ring")]
-    sources += [*kernel_sources(), *sorted(VIRTUAL.glob("*.c")), *device_sources(optimise)]
+    sources += [*sorted(VIRTUAL.glob("*.c")), *device_sources(optimise)]
     files = _tools(optimise).compile_all(sources, INCLUDES, _DEFINES, Path(folder.name) / "objects")
     return _Objects(files, folder)

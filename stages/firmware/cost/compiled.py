@@ -15,9 +15,11 @@ from pathlib import Path
 
 from boards import Board
 from hil.virtual.instruction import CoreParameters
+from hil.virtual.program import read_program
 from stages.firmware.build.image import build_images, write_sources
 from stages.firmware.cost.bench import Price, Setting, Task
 from stages.firmware.cost.fills import fill_cycles
+from stages.firmware.cost.layout import Layout, Reference, reference_of
 from stages.firmware.cost.price_list import PriceList
 from stages.firmware.cost.settings import FirmwareSettings
 from stages.firmware.cost.stand_in import ordered, stand_in
@@ -95,6 +97,7 @@ class Compiler:
         self.graph, self.full, self.settings = graph, tuple(full), settings
         self._known: dict[tuple[int, ...], CompiledModel] = {}
         self._beside: dict[tuple[object, ...], tuple[int, int]] = {}
+        self._references: dict[tuple[str, frozenset[str]], Reference] = {}
 
     def model(self, widths: Sequence[int]) -> CompiledModel:
         key = tuple(widths)
@@ -116,8 +119,9 @@ class Compiler:
         key = tuple(widths)
         placement = place(model, board, copy_weights=self.settings.spare_ram == "weights")
         setting = self.setting(board)
-        found = prices.of(self.tasks(widths), setting)
-        fills = fill_cycles(model, placement, board, [price.code_lines for price in found])
+        found = prices.of(self.tasks(widths), setting, traced=True)
+        layout = Layout(model, placement, board, found, self._reference(model, placement, board, found))
+        fills = fill_cycles(layout, board)
         own = _own_bytes(model, placement, found)
         return Cost(
             layers=tuple(
@@ -141,28 +145,60 @@ class Compiler:
             arena_bytes=_arena_bytes(model, placement),
             scratch_bytes=model.scratch_bytes,
             own_bytes=own,
-            beside=partial(self._beside_bytes, key, board, own),
+            beside=partial(self._beside_bytes, key, board, found),
         )
 
     def setting(self, board: Board) -> Setting:
         core = CoreParameters(**(board.calibration.core if board.calibration else {}))
         return Setting("Os" if self.settings.weights == "small" else self.settings.optimise, core)
 
-    def _beside_bytes(self, widths: tuple[int, ...], board: Board, own: tuple[int, int]) -> tuple[int, int]:
+    def _reference(
+        self, model: CompiledModel, placement: Placement, board: Board, prices: Sequence[Price]
+    ) -> Reference:
+        """An image with the same kernels, for where its code lies."""
+        key = board.name, _kernels(model)
+        if key not in self._references:
+            self._link(model, placement, board, prices)
+        return self._references[key]
+
+    def _beside_bytes(self, widths: tuple[int, ...], board: Board, prices: Sequence[Price]) -> tuple[int, int]:
         """Flash and RAM that come with these kernels beside the network's own: of one image that has them."""
         model = self.model(widths)
         placement = place(model, board, copy_weights=self.settings.spare_ram == "weights")
-        kinds = (board.name, tuple(call.kernel for call in model.calls), model.output_bytes, placement.macro)
-        if kinds not in self._beside:
-            linked = _linked_bytes(model, placement, board, self.setting(board).optimise)
-            self._beside[kinds] = linked[0] - own[0], linked[1] - own[1]
-        return self._beside[kinds]
+        if _kinds(model, placement, board) not in self._beside:
+            self._link(model, placement, board, prices)
+        return self._beside[_kinds(model, placement, board)]
+
+    def _link(self, model: CompiledModel, placement: Placement, board: Board, prices: Sequence[Price]) -> None:
+        """Build the images of a network for what they say of others."""
+        own = _own_bytes(model, placement, prices)
+        with tempfile.TemporaryDirectory(prefix="linked-") as name:
+            folder = Path(name)
+            write_sources(model, "priced", placement, folder / "generated")
+            images = build_images(board, folder / "generated", self.setting(board).optimise, folder)
+            sections, used = section_bytes(images.image, board)
+            twin = read_program(images.twin)
+        copied = sections.get(_COPIED, 0) if placement.ram_weights else 0
+        ram = sum(count for region, count in used.items() if region != "flash") - copied
+        self._beside[_kinds(model, placement, board)] = used["flash"] - own[0], ram - own[1]
+        self._references[board.name, _kernels(model)] = reference_of(twin, model, placement, prices)
+
+
+def _kernels(model: CompiledModel) -> frozenset[str]:
+    return frozenset(part.kernel for call in model.calls for part in (call, *call.parts))
+
+
+def _kinds(model: CompiledModel, placement: Placement, board: Board) -> tuple[object, ...]:
+    """What flash and RAM beside the network's own depend on."""
+    macros = placement.macro, placement.scratch_macro, placement.spill is None
+    return board.name, _kernels(model), len(model.calls), model.output_bytes, model.input_bytes, macros
 
 
 def _own_bytes(model: CompiledModel, placement: Placement, found: Sequence[Price]) -> tuple[int, int]:
-    """Of flash: constants and generated code; of RAM: arena, scratch memory and states."""
+    """Of flash: constants, generated code and the calls; of RAM: arena, scratch memory and states."""
     functions = dict(function for price in found for function in price.assembly_bytes.items())
     code = sum(-(-size // 8) * 8 for size in functions.values())  # they are aligned
+    code += sum(price.trace.own_code_bytes for price in found if price.trace is not None)
     spill = placement.spill
     arena, others = (spill.first_bytes, [spill.second_bytes]) if spill else (model.layout.arena_bytes, [])
     aligned = sum(-(-part // _PLACED) * _PLACED for part in (model.scratch_bytes, *others))  # before the arena
@@ -172,14 +208,3 @@ def _own_bytes(model: CompiledModel, placement: Placement, found: Sequence[Price
 def _arena_bytes(model: CompiledModel, placement: Placement) -> int:
     spill = placement.spill
     return spill.first_bytes + spill.second_bytes if spill else model.layout.arena_bytes
-
-
-def _linked_bytes(model: CompiledModel, placement: Placement, board: Board, optimise: str) -> tuple[int, int]:
-    """Flash and RAM of an image that was really linked."""
-    with tempfile.TemporaryDirectory(prefix="linked-") as name:
-        folder = Path(name)
-        write_sources(model, "priced", placement, folder / "generated")
-        images = build_images(board, folder / "generated", optimise, folder)
-        sections, used = section_bytes(images.image, board)
-    copied = sections.get(_COPIED, 0) if placement.ram_weights else 0
-    return used["flash"], sum(count for region, count in used.items() if region != "flash") - copied

@@ -110,7 +110,7 @@ class NetworkCost:
         settings = {self._compiler.setting(board): None for board in self.boards.values()}
         tasks = [task for widths in many if tuple(widths) not in self._exact for task in self._compiler.tasks(widths)]
         for setting in settings:
-            self._prices.of(tasks, setting)
+            self._prices.of(tasks, setting, traced=True)
 
     def anchor(self, widths: Sequence[int]) -> None:
         """Let the quick cost agree with the exact one here."""

@@ -12,7 +12,9 @@ import json
 import os
 import re
 import tempfile
+import zlib
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from typing import Any
 from stages.firmware.build.image import FIRMWARE, kernel_sources
 from stages.firmware.build.toolchain import COMPILER, run_tool
 from stages.firmware.cost.bench import Price, Setting, Task, prices
+from stages.firmware.cost.trace import Trace, TracedPiece
 from stages.firmware.kernels.calls import KernelCall
 
 _VALUES = re.compile(r"(\[\d+\]) = \{\n[^}]*\n\};")
@@ -34,15 +37,28 @@ class PriceList:
         self._known: dict[str, Price] = {}
         self._read: set[Path] = set()
 
-    def of(self, tasks: Sequence[Task], setting: Setting) -> list[Price]:
+    def of(self, tasks: Sequence[Task], setting: Setting, *, traced: bool = False) -> list[Price]:
         """In the order of the tasks; what is not known yet is priced in one go."""
         page = self._page(setting)
         keys = [_key(task.call, page.name) for task in tasks]
-        missing = {key: task for key, task in zip(keys, tasks, strict=True) if key not in self._known}
+        missing = {key: task for key, task in zip(keys, tasks, strict=True) if not self._knows(key, page, traced)}
         if missing:
-            self._known.update(zip(missing, prices(list(missing.values()), setting), strict=True))
+            self._known.update(zip(missing, prices(list(missing.values()), setting, traced=traced), strict=True))
             self._write(page, {key: self._known[key] for key in missing})
         return [self._known[key] for key in keys]
+
+    def _knows(self, key: str, page: Path, traced: bool) -> bool:
+        """Whether a price is known, with its trace where one is wanted."""
+        price = self._known.get(key)
+        if price is None or not traced or price.trace is not None:
+            return price is not None
+        with contextlib.suppress(OSError, ValueError, TypeError, zlib.error):
+            pieces, packed = _trace_file(page, key).read_bytes().split(b"\n", 1)
+            trace = Trace(tuple(TracedPiece(*row) for row in json.loads(pieces)), packed)
+            _ = trace.events  # whole
+            self._known[key] = replace(price, trace=trace)
+            return True
+        return False
 
     def _page(self, setting: Setting) -> Path:
         """The file of a setting, its prices taken over."""
@@ -55,6 +71,7 @@ class PriceList:
                     with contextlib.suppress(ValueError, TypeError, KeyError):
                         record = json.loads(line)
                         key = record.pop("key")
+                        record["constants_bytes"] = tuple(record["constants_bytes"])
                         self._known[key] = Price(**record)
         return page
 
@@ -66,6 +83,9 @@ class PriceList:
             if self._folder.stat().st_uid == os.getuid():
                 with page.open("a") as stream:
                     stream.write(lines)
+                for key, price in found.items():
+                    if price.trace is not None:
+                        _write_trace(_trace_file(page, key), price.trace)
 
 
 def _record(price: Price) -> dict[str, Any]:
@@ -73,7 +93,20 @@ def _record(price: Price) -> dict[str, Any]:
         "cycles_zero_wait": price.cycles_zero_wait,
         "code_lines": dict(price.code_lines),
         "assembly_bytes": dict(price.assembly_bytes),
+        "constants_bytes": price.constants_bytes,
     }
+
+
+def _trace_file(page: Path, key: str) -> Path:
+    return page.with_suffix("") / key
+
+
+def _write_trace(file: Path, trace: Trace) -> None:
+    file.parent.mkdir(mode=0o700, exist_ok=True)
+    pieces = json.dumps([[piece.start, piece.end, piece.what, piece.name] for piece in trace.pieces])
+    partial = file.with_suffix(f".{os.getpid()}")
+    partial.write_bytes(pieces.encode() + b"\n" + trace.packed)
+    partial.replace(file)
 
 
 def _key(call: KernelCall, page: str) -> str:

@@ -1,0 +1,44 @@
+/* trace_model.h: which cache lines code and data of each region touch, in turn, for a cache of any size to be tried on later
+ * (hil/virtual/replay). An event is a word: an address without its two lowest bits, and in these what happened there.
+ *
+ * Left out are touches of lines that were touched so shortly before that a cache with two ways (code) or four (data) has
+ * them in any case; now and then such a line is named again, so that a cache knows that it is in use.
+ */
+#ifndef TRACE_MODEL_H
+#define TRACE_MODEL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#define TRACE_LINE_BYTES 32u
+#define TRACE_MOST_RECENT 4u
+
+enum trace_event { TRACE_LOAD = 0, TRACE_STORE = 1, TRACE_CODE = 2, TRACE_REGION = 3 /* its number instead of an address */ };
+
+struct trace_recent {
+    uint64_t line;
+    uint32_t written; /* events so far when it was written to the file */
+    bool is_stored;   /* and whether as one that is stored to */
+};
+
+struct trace {
+    FILE *file;
+    bool is_on;
+    uint32_t events;
+    struct trace_recent code[TRACE_MOST_RECENT]; /* the most recent first */
+    struct trace_recent data[TRACE_MOST_RECENT];
+};
+
+/* false: the file cannot be written. */
+bool trace_open(struct trace *trace, const char *path);
+bool trace_close(struct trace *trace);
+
+/* From now on a region is traced, or none. */
+void trace_region(struct trace *trace, uint32_t region, bool is_on);
+
+/* Code from an address to the line that begins at `last_line`; data from an address to the last byte. */
+void trace_code(struct trace *trace, uint64_t address, uint64_t last_line);
+void trace_data(struct trace *trace, uint64_t address, uint64_t last, bool is_store);
+
+#endif

@@ -1,0 +1,198 @@
+"""Where code, constants and memory of a network will lie in its twin's image, without linking it.
+
+The linker puts one thing behind the other (boards/firmware/core/sections.ld): first what does not depend on the
+network, which is read off one image with the same kernels, then the generated functions, model.c's own code, and its
+constants, the last one first, as the compiler writes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from boards import Board
+from hil.virtual.profiler import MemoryKind
+from hil.virtual.program import Program
+from hil.virtual.replay.lines import LOAD, STORE, Piece, Touches
+from stages.firmware.cost.bench import Price
+from stages.firmware.cost.trace import TracedPiece, constant_names
+from stages.firmware.memory.regions import SHORT_OUTPUT_BYTES
+from stages.firmware.model_source import CompiledModel
+from stages.firmware.placement import Placement
+
+_PLACED = 32  # alignment in boards/firmware/core/placement.h
+_GENERATED = 8  # alignment of generated functions
+_WORD = 4
+_PLACE_BYTES = 8  # of an op in TENSOR_PLACES
+_FAST, _BULK = "PLACE_FAST", "PLACE_BULK"
+_BUFFER, _TENSORS = 0x10000000, 0x60000000  # where the copy of the input is said to have been traced
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A twin's image that was linked with the same kernels."""
+
+    functions: dict[str, int]  # addresses
+    generated: tuple[int, int]  # from where to where
+    invoke: int
+    constants: int  # where those of model.c begin
+    bulk: int
+    ops: int
+    fast_bytes: int  # that the network takes of the first RAM
+
+
+def reference_of(program: Program, model: CompiledModel, placement: Placement, prices: Sequence[Price]) -> Reference:
+    """What a linked image says of others."""
+    functions = {symbol.name: symbol.address for symbol in program.functions}
+    sizes = {symbol.name: symbol.size_bytes for symbol in program.functions}
+    names = [name for name in model.assembly if name in functions]
+    start = min((functions[name] for name in names), default=functions["model_invoke"])
+    end = max((functions[name] + _up(sizes[name], _GENERATED) for name in names), default=start)
+    places = program.objects["TENSOR_PLACES"]
+    return Reference(
+        functions=functions,
+        generated=(start, end),
+        invoke=functions["model_invoke"],
+        constants=places.address + places.size_bytes,
+        bulk=program.sections[".bulk"].address,
+        ops=len(model.calls),
+        fast_bytes=_fast_bytes(model, placement, prices),
+    )
+
+
+class Layout:
+    """Addresses of one network."""
+
+    def __init__(
+        self, model: CompiledModel, placement: Placement, board: Board, prices: Sequence[Price], reference: Reference
+    ) -> None:
+        self._model, self._placement, self._prices, self._reference = model, placement, prices, reference
+        fast, bulk = (board.memories[region] for region in board.arena_regions)
+        self._kinds: dict[str, MemoryKind] = {
+            _FAST: "ram" if fast.cached else "uncached",
+            _BULK: "ram" if bulk.cached else "uncached",
+        }
+        self._generated = dict(self._generated_functions())
+        self._shift = self._generated_end - reference.generated[1]
+        self._constants = dict(self._constant_places())
+        self._memory, self._buffer = self._memory_places()
+
+    def touches(self) -> Iterator[Touches]:
+        """Of the copy of the input, then of every op."""
+        yield self._input_copy()
+        code = self._reference.invoke + self._shift
+        for index, price in enumerate(self._prices):
+            assert price.trace is not None
+            pieces = []
+            for traced in price.trace.pieces:
+                found = self._place(index, traced, code)
+                if found is not None:
+                    pieces.append(Piece(traced.start, traced.end, *found))
+            code += sum(piece.end - piece.start for piece in price.trace.pieces if piece.what == "call")
+            yield Touches(price.trace.events, pieces)
+
+    def _place(self, index: int, traced: TracedPiece, code: int) -> tuple[int, MemoryKind] | None:
+        """Where a piece is now; None: nowhere that counts."""
+        if traced.what == "activation":
+            return self._tensor(self._model.calls[index].activations[int(traced.name)])
+        if traced.what == "constant":
+            return self._constants.get((index, int(traced.name)))
+        if traced.what == "scratch":
+            return self._memory["scratch"]
+        if traced.what == "call":
+            return code, "flash"
+        if traced.what == "fused":  # between the generated functions and the list of calls
+            return self._generated_end, "flash"
+        if traced.name in self._generated:
+            return self._generated[traced.name], "flash"
+        address = self._reference.functions.get(traced.name)
+        if address is None:
+            return None
+        return address + (self._shift if address >= self._reference.generated[0] else 0), "flash"
+
+    def _generated_functions(self) -> Iterator[tuple[str, int]]:
+        sizes = {name: size for price in self._prices for name, size in price.assembly_bytes.items()}
+        address = self._reference.generated[0]
+        for name in self._model.assembly:
+            yield name, address
+            address += _up(sizes[name], _GENERATED)
+        self._generated_end = address
+
+    def _constant_places(self) -> Iterator[tuple[tuple[int, int], tuple[int, MemoryKind]]]:
+        more = _PLACE_BYTES * (len(self._prices) - self._reference.ops)
+        address = self._reference.constants + self._shift + more
+        for index, number, size, in_ram in reversed(list(_constants(self._model, self._placement, self._prices))):
+            if in_ram:
+                yield (index, number), (0, self._kinds[_FAST])
+            else:
+                yield (index, number), (address, "flash")
+                address += _up(size, _WORD)
+
+    def _memory_places(self) -> tuple[dict[str, tuple[int, MemoryKind]], tuple[int, MemoryKind]]:
+        """Arenas and scratch memory, and the link's buffer of the input."""
+        more = _fast_bytes(self._model, self._placement, self._prices) - self._reference.fast_bytes
+        address = _up(self._reference.bulk + more, _PLACED)
+        if self._model.output_bytes > SHORT_OUTPUT_BYTES:
+            address += _up(self._model.output_bytes, _PLACED)
+        buffer = address, self._kinds[_BULK]
+        address += self._model.input_bytes
+        found: dict[str, tuple[int, MemoryKind]] = {}
+        for name, macro, size in _memory(self._model, self._placement):
+            if macro == _BULK:
+                address = _up(address, _PLACED)
+                found[name] = address, self._kinds[_BULK]
+                address += size
+            else:
+                found[name] = self._reference.bulk, self._kinds[_FAST]
+        return found, buffer
+
+    def _tensor(self, tensor: int) -> tuple[int, MemoryKind]:
+        spill = self._placement.spill
+        if spill is None:
+            base, offset = self._memory["arena"], self._model.layout.offsets[tensor]
+        elif tensor in spill.first:
+            base, offset = self._memory["arena"], spill.first[tensor]
+        else:
+            base, offset = self._memory["second_arena"], spill.second[tensor]
+        return base[0] + offset, base[1]
+
+    def _input_copy(self) -> Touches:
+        """Before an inference, from the link's buffer to the input."""
+        pieces, words, copied = [], [], 0
+        for index in self._model.graph.inputs:
+            size = self._model.graph.tensors[index].nbytes
+            pieces.append(Piece(_BUFFER + copied, _BUFFER + copied + size, self._buffer[0] + copied, self._buffer[1]))
+            pieces.append(Piece(_TENSORS + copied, _TENSORS + copied + size, *self._tensor(index)))
+            for offset in range(copied, copied + size, _PLACED):
+                words += [_BUFFER + offset & ~3 | LOAD, _TENSORS + offset & ~3 | STORE]
+            copied += size
+        return Touches(b"".join(word.to_bytes(4, "little") for word in words), pieces)
+
+
+def _memory(model: CompiledModel, placement: Placement) -> Iterator[tuple[str, str, int]]:
+    """Name, region and bytes, in the order in which the compiler writes them."""
+    spill = placement.spill
+    yield "scratch", placement.scratch_macro or placement.macro, model.scratch_bytes
+    if spill:
+        yield "second_arena", spill.macro, spill.second_bytes
+    yield "arena", placement.macro, spill.first_bytes if spill else model.layout.arena_bytes
+
+
+def _constants(
+    model: CompiledModel, placement: Placement, prices: Sequence[Price]
+) -> Iterator[tuple[int, int, int, bool]]:
+    """Op, number, bytes and whether it is copied to RAM, as defined."""
+    for index, (call, price) in enumerate(zip(model.calls, prices, strict=True)):
+        names = constant_names(call)
+        for number, (name, size) in enumerate(zip(names, price.constants_bytes, strict=True)):
+            is_array = f" {name}[" in call.constants
+            yield index, number, size, is_array and index in placement.ram_weights
+
+
+def _fast_bytes(model: CompiledModel, placement: Placement, prices: Sequence[Price]) -> int:
+    copied = sum(_up(size, _WORD) for _, _, size, in_ram in _constants(model, placement, prices) if in_ram)
+    return copied + sum(_up(size, _PLACED) for _, macro, size in _memory(model, placement) if macro == _FAST)
+
+
+def _up(size: int, step: int) -> int:
+    return -(-size // step) * step
