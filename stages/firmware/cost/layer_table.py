@@ -169,31 +169,56 @@ class LayerTable:
             paired = [_paired(int(n), family.inputs) for n in axis[chosen]]
             for column, smooth in zip(base, even, strict=True):
                 column[chosen] = smooth[paired] + odd[chosen]
-        self._table = np.stack(base, axis=1)  # inputs x outputs x figures
-        self._blocks = [-(-out // BLOCK) for out in self.outs]
-        self._rest = np.zeros((len(axis), len(FIGURES)))
+        self._set_lines(np.stack(base, axis=1))
         if self.odd_out:
             blocks = -(-self.odd_out // BLOCK)
             places = [(i, self.odd_out) for i in self.odd_out_ins]
-            self._rest = line(places, lambda place: values[place] - self._along(place[0] if row is None else 0, blocks))
+            self.rest = line(places, lambda place: values[place] - self._along(place[0] if row is None else 0, blocks))
         self._tasks.clear()
 
+    def _set_lines(self, cells: np.ndarray) -> None:
+        """Over the blocks of four channels out, of cells (inputs x outputs x figures): two lines, to a knee and on."""
+        at = [-(-out // BLOCK) for out in self.outs]
+        self.rest = np.zeros((len(cells), len(FIGURES)))
+        self.knee = at[1] if len(at) == 3 else np.inf
+        ends = [(0, 1), (1, 2)] if len(at) == 3 else [(0, 1)] * 2 if len(at) == 2 else []
+        if ends:
+            slopes = [(cells[:, q] - cells[:, p]) / (at[q] - at[p]) for p, q in ends]
+            self.slopes = np.stack(slopes, axis=1)
+            self.starts = np.stack([cells[:, p] for p, _ in ends], axis=1) - self.slopes * [[[at[p]] for p, _ in ends]]
+        else:  # as many as there are, or in proportion
+            whole = np.repeat(cells[:, :1], 2, axis=1)
+            self.slopes = whole / at[0] if at else np.zeros_like(whole)
+            self.starts = np.zeros_like(whole) if at else whole
+
     def _along(self, row: int, blocks: int) -> np.ndarray:
-        """Over the blocks of four channels out, on lines; behind the last one that was priced, too."""
-        cells, at = self._table[row], self._blocks
-        if len(at) < 2:
-            return cells[0] * (blocks / at[0]) if at else cells[0]
-        last = 1 if len(at) == 2 or blocks <= at[1] else 2
-        share = (blocks - at[last - 1]) / (at[last] - at[last - 1])
-        found: np.ndarray = cells[last - 1] + share * (cells[last] - cells[last - 1])
+        part = int(blocks > self.knee)
+        found: np.ndarray = self.starts[row, part] + blocks * self.slopes[row, part]
         return found
 
-    def at(self, inputs: int, outputs: int) -> np.ndarray:
-        """FIGURES."""
-        row = inputs if self.family.inputs_vary else 0
-        found: np.ndarray = self._along(row, -(-outputs // BLOCK)) if self.outs else self._table[row, 0]
-        if self.outs and outputs % BLOCK:
-            found = found + self._rest[row]
+
+class TableStack:
+    """Tables of many layers as one, for figures of all of them in one go; None: a layer that costs nothing."""
+
+    def __init__(self, tables: Sequence[LayerTable | None]) -> None:
+        distinct = list(dict.fromkeys(table for table in tables if table is not None))
+        first = dict(zip(distinct, np.cumsum([1, *(len(table.rest) for table in distinct)]).tolist(), strict=False))
+        none = np.zeros((1, 2, len(FIGURES)))
+        self._starts = np.concatenate([none, *(table.starts for table in distinct)])
+        self._slopes = np.concatenate([none, *(table.slopes for table in distinct)])
+        self._rest = np.concatenate([none[:, 0], *(table.rest for table in distinct)])
+        self._first = np.array([first[table] if table else 0 for table in tables])
+        self._varies = np.array([table is not None and table.family.inputs_vary for table in tables])
+        self._knee = np.array([table.knee if table else np.inf for table in tables])
+        self._has_outs = np.array([table is not None and bool(table.outs) for table in tables])
+
+    def at(self, numbers: np.ndarray, inputs: np.ndarray, outputs: np.ndarray) -> np.ndarray:
+        """FIGURES of layers by their numbers, with so many channels in and out."""
+        rows = self._first[numbers] + np.where(self._varies[numbers], inputs, 0)
+        blocks = -(-outputs // BLOCK)
+        part = (blocks > self._knee[numbers]).astype(int)
+        found: np.ndarray = self._starts[rows, part] + blocks[:, None] * self._slopes[rows, part]
+        found += np.where(self._has_outs[numbers] & (outputs % BLOCK > 0), 1.0, 0.0)[:, None] * self._rest[rows]
         return found
 
 

@@ -8,15 +8,16 @@ staircase: four channels.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from boards import Board, load_board
 from pipeline.errors import StageError
 from stages.firmware.cost.compiled import Compiler, Cost
-from stages.firmware.cost.layer_table import BLOCK, FIGURES, Family, LayerTable, one_op
+from stages.firmware.cost.layer_table import BLOCK, FIGURES, Family, LayerTable, TableStack, one_op
 from stages.firmware.cost.price_list import PriceList
 from stages.firmware.cost.settings import FirmwareSettings
 from stages.firmware.cost.stand_in import stand_in
@@ -43,12 +44,20 @@ class _Count:
 
 @dataclass(frozen=True, eq=False)
 class _Anchor:
-    """Where the quick cost agrees with the exact one, on one board."""
+    """Where the quick cost agrees with the exact one, on one board; without an exact one it is a first guess."""
 
-    beside: Callable[[], tuple[int, int]]  # of flash and RAM: not the network's own
     ratios: np.ndarray  # by op: cycles as they are over those of the tables
     in_ram: frozenset[int]  # ops whose weights lie there
-    spare_bytes: float  # of the arena, beyond the peak of the resource model
+    own_bytes: tuple[float, float] = (0, 0)  # flash and RAM there, by the tables
+    exact: Cost | None = None
+    common_bytes: int = 0  # of code that several layers share
+
+    @cached_property
+    def beside_bytes(self) -> tuple[float, float]:
+        """What flash and RAM are beyond the tables, which may take a link to know."""
+        if self.exact is None:
+            return CODE_BYTES + self.common_bytes, VARIABLE_BYTES
+        return self.exact.flash_bytes - self.own_bytes[0], self.exact.ram_bytes - self.own_bytes[1]
 
 
 class NetworkCost:
@@ -70,19 +79,24 @@ class NetworkCost:
         self._exact: dict[tuple[int, ...], dict[str, Cost]] = {}
         self._anchors: dict[str, _Anchor] = {}
         self._tables: list[LayerTable | None] = []
+        self._last: tuple[tuple[int, ...], np.ndarray] | None = None  # figures and slopes are asked for at one place
         self._counts = [
             (_count(graph.tensors[op.inputs[0]], self.full), _count(graph.tensors[op.outputs[0]], self.full))
             for op in graph.ops
         ]
-        self._touched = [
+        numbers = range(len(self._counts))
+        self._fixed = np.array([[count.fixed for count in counts] for counts in self._counts])  # op x in, out
+        self._times = np.array(
             [
-                (number, inputs.times.get(group, 0), outputs.times.get(group, 0))
-                for number, (inputs, outputs) in enumerate(self._counts)
-                if group in inputs.times or group in outputs.times
+                [[count.times.get(group, 0) for group in range(len(self.full))] for count in self._counts[n]]
+                for n in numbers
             ]
-            for group in range(len(self.full))
-        ]
-        self._peak = ResourceModel(graph, settings.runtime)
+        )  # op x in, out x group
+        # Which ops change with which group, and by how many channels in and out for each of the group's.
+        self._changed, self._by_group = np.nonzero(self._times.any(axis=1))
+        self._steps = self._times[self._changed, :, self._by_group]
+        self._resources = ResourceModel(graph, settings.runtime)
+        self._order = self._resources.fixed_order(list(map(float, self.full)))  # the anchor's, once there is one
 
     def exact(self, widths: Sequence[int]) -> dict[str, Cost]:
         """By board; StageError where the firmware does not fit one."""
@@ -115,6 +129,7 @@ class NetworkCost:
     def anchor(self, widths: Sequence[int]) -> None:
         """Let the quick cost agree with the exact one here."""
         exact, base = self.exact(widths), self._layers(widths)
+        self._order = self._resources.fixed_order(list(map(float, widths)))
         model = self._compiler.model(widths)
         numbers = {op.name: number for number, op in enumerate(self._graph.ops)}
         for name, board in self.boards.items():
@@ -124,10 +139,10 @@ class NetworkCost:
             quick = _cycles(base, in_ram, board)
             ratios = np.ones(len(base))
             for ops, layer in zip(members, exact[name].layers, strict=True):
-                own = sum(quick[n] for n in ops)
-                ratios[ops] = layer.cycles / own if own > 0 else 1.0
-            peak = self._peak.usage(list(map(float, widths))).peak_bytes
-            self._anchors[name] = _Anchor(exact[name].beside, ratios, in_ram, exact[name].arena_bytes - peak)
+                tabled = sum(quick[n] for n in ops)
+                ratios[ops] = layer.cycles / tabled if tabled > 0 else 1.0
+            own = _flash_bytes(base), self._ram_bytes(base, widths)
+            self._anchors[name] = _Anchor(ratios, in_ram, own, exact[name])
 
     def quick(self, widths: Sequence[int], wanted: Sequence[str] = OBJECTIVES) -> dict[str, dict[str, float]]:
         """What is wanted of OBJECTIVES, by board."""
@@ -136,16 +151,13 @@ class NetworkCost:
 
     def gradients(self, widths: Sequence[int], wanted: Sequence[str] = OBJECTIVES) -> dict[str, dict[str, np.ndarray]]:
         """Slopes of the quick cost by the width of each group: over the step of the staircase below it."""
-        layers = self._layers(widths)
+        layers, here = self._layers(widths), self._channels(widths)
+        step = np.minimum(BLOCK, np.array(widths) - 1)
+        step = np.where(step > 0, step, -BLOCK)[self._by_group]
+        there = here[self._changed] - self._steps * step[:, None]
         slopes = np.zeros((len(self.full), *layers.shape))
-        here = [(inputs.at(widths), outputs.at(widths)) for inputs, outputs in self._counts]
-        for group, width in enumerate(widths):
-            step = min(BLOCK, width - 1) or -BLOCK
-            for number, inputs, outputs in self._touched[group]:
-                table = self._tables[number]
-                if table is not None:
-                    there = table.at(here[number][0] - inputs * step, here[number][1] - outputs * step)
-                    slopes[group, number] = (layers[number] - there) / step
+        below = self._stack.at(self._changed, there[:, 0], there[:, 1])
+        slopes[self._by_group, self._changed] = (layers[self._changed] - below) / step[:, None]
         found = {}
         for name, board in self.boards.items():
             anchor = self._anchor(name)
@@ -157,7 +169,8 @@ class NetworkCost:
                 "flash_bytes": slopes[:, :, [_CONSTANTS, _ASSEMBLY]].sum((1, 2)),
             }
             if "ram_bytes" in wanted:
-                found[name]["ram_bytes"] = self._peak.gradients(list(map(float, widths))).peak_bytes
+                largest = int(layers[:, _SCRATCH].argmax())
+                found[name]["ram_bytes"] = self._order.peak(widths)[1] + slopes[:, largest, _SCRATCH]
         return found
 
     def _figures(self, name: str, layers: np.ndarray, widths: Sequence[int], wanted: Sequence[str]) -> dict[str, float]:
@@ -165,31 +178,48 @@ class NetworkCost:
         latency = float(_cycles(layers, anchor.in_ram, board) @ anchor.ratios) / board.clock_hz * 1e3
         found = {"latency_ms": latency, "energy_mj": latency * board.power_active_w}
         if "flash_bytes" in wanted:
-            functions = {name: size for table in self._tables if table for name, size in table.common.items()}
-            common = sum(-(-size // 8) * 8 for size in functions.values())
-            found["flash_bytes"] = anchor.beside()[0] + common + float(layers[:, [_CONSTANTS, _ASSEMBLY]].sum())
+            found["flash_bytes"] = anchor.beside_bytes[0] + _flash_bytes(layers)
         if "ram_bytes" in wanted:
-            arena = self._peak.usage(list(map(float, widths))).peak_bytes + anchor.spare_bytes
-            found["ram_bytes"] = anchor.beside()[1] + arena + float(layers[:, _SCRATCH].max())
+            found["ram_bytes"] = anchor.beside_bytes[1] + self._ram_bytes(layers, widths)
         return found
+
+    def _ram_bytes(self, layers: np.ndarray, widths: Sequence[int]) -> float:
+        """Of arena and scratch memory."""
+        return self._order.peak(widths)[0] + float(layers[:, _SCRATCH].max())
 
     def _anchor(self, name: str) -> _Anchor:
         """Until there is one, the tables alone count, and all weights lie in RAM."""
-        every = frozenset(range(len(self._graph.ops)))
-        return self._anchors.get(name) or _Anchor(_guessed, np.ones(len(every)), every, 0)
+        if name not in self._anchors:
+            self._build_tables()
+            functions = {name: size for table in self._tables if table for name, size in table.common.items()}
+            common = sum(-(-size // 8) * 8 for size in functions.values())
+            every = frozenset(range(len(self._graph.ops)))
+            return _Anchor(np.ones(len(every)), every, common_bytes=common)
+        return self._anchors[name]
+
+    def _channels(self, widths: Sequence[int]) -> np.ndarray:
+        """In and out of every op."""
+        found: np.ndarray = self._fixed + self._times @ np.array(widths)
+        return found
 
     def _layers(self, widths: Sequence[int]) -> np.ndarray:
         """FIGURES of every op by its table."""
-        if not self._tables:
-            self._build_tables()
-        found = np.zeros((len(self._tables), len(FIGURES)))
-        for number, (table, (inputs, outputs)) in enumerate(zip(self._tables, self._counts, strict=True)):
-            if table is not None:
-                found[number] = table.at(inputs.at(widths), outputs.at(widths))
-        return found
+        key = tuple(widths)
+        if self._last is None or self._last[0] != key:
+            channels = self._channels(widths)
+            numbers = np.arange(len(channels))
+            self._last = key, self._stack.at(numbers, channels[:, 0], channels[:, 1])
+        return self._last[1]
+
+    @cached_property
+    def _stack(self) -> TableStack:
+        self._build_tables()
+        return TableStack(self._tables)
 
     def _build_tables(self) -> None:
         """All of them from one run of the bench; layers that differ in nothing share one."""
+        if self._tables:
+            return
         graph = stand_in(self._graph, self.full, self.full)
         by_key: dict[str, LayerTable] = {}
         for number, op in enumerate(graph.ops):
@@ -215,8 +245,9 @@ class NetworkCost:
             table.fill({at: price for (own, at), price in found.items() if own == key})
 
 
-def _guessed() -> tuple[int, int]:
-    return CODE_BYTES, VARIABLE_BYTES
+def _flash_bytes(layers: np.ndarray) -> float:
+    """Of constants and generated code."""
+    return float(layers[:, [_CONSTANTS, _ASSEMBLY]].sum())
 
 
 def _count(tensor: Tensor, full: Sequence[int]) -> _Count:

@@ -33,6 +33,9 @@ _FAVOURITES = {Search: None, Sweep: 1, Beam: 0, WideBeam: 0}
 _PATIENCE = (500, 5000)  # states after which a bisection first takes a bound for too low
 _FRACTION = 1 << 16  # sizes that are not whole are searched in units of 1/65536 byte: sums must not depend on the order
 
+# Positions of an order from and to which ops run together, and shares of buffers in use, at any moment of them.
+Cases = tuple[int, int, list[dict[int, float]]]
+
 
 @dataclass(frozen=True)
 class OpOrder:
@@ -83,6 +86,12 @@ class OrderProblem:
         exact, sizes = self._sizes(tensor_bytes)
         peak, bottleneck = self._peak(order, sizes, exact)
         return OpOrder(tuple(order), peak, bottleneck, peak, False)
+
+    def cases(self, order: Sequence[int], tensor_bytes: Sequence[float]) -> Iterator[Cases]:
+        """Every op of an order, with what it needs; sizes say only who can work in place."""
+        _, sizes = self._sizes(tensor_bytes)
+        for position, used in enumerate(self._in_use(order, sizes)):
+            yield position, position + 1, [dict.fromkeys(used, 1.0)]
 
     def live_bytes(
         self, order: Sequence[int], tensor_bytes: Sequence[float] | None = None, first: int = 0, last: int | None = None

@@ -22,9 +22,11 @@ from typing import Literal
 from stages.graph.graph import ConvOptions, Graph, Op, PoolOptions
 from stages.graph.memory.buffers import ALIASES, IN_PLACE
 from stages.graph.memory.fusion import Chain, Links, window_pass
-from stages.graph.memory.op_order import MOST_STATES, OpOrder, OrderProblem
+from stages.graph.memory.op_order import MOST_STATES, Cases, OpOrder, OrderProblem
 
 Runtime = Literal["classic", "overlap"]
+Shares = dict[int, float]  # of buffers that are in use
+Needs = tuple[Shares, list[Shares]]  # of all the while, and of either moment
 Moment = tuple[float, float]  # share of the output that is written, share of the input that is still to be read
 
 
@@ -34,7 +36,7 @@ class Stretch:
 
     start: int  # positions in the order
     end: int
-    need: dict[int, float]
+    need: Shares
     chain: Chain | None = None
 
     @property
@@ -71,6 +73,12 @@ class OverlapProblem(OrderProblem):
         """The chains to run for the smallest peak of this order."""
         sizes, _ = self._sizes(None)
         return tuple(each.chain for each in self._best_way(order, sizes) if each.chain is not None)
+
+    def cases(self, order: Sequence[int], tensor_bytes: Sequence[float]) -> Iterator[Cases]:
+        """Every op on its own and every chain, with what it may need at its moments."""
+        sizes, _ = self._sizes(tensor_bytes)
+        for start, end, (always, either), _ in self._needs(order, sizes):
+            yield start, end, [{**always, **shares} for shares in either]
 
     def _overlapped(self, found: OpOrder, tensor_bytes: Sequence[float] | None) -> OpOrder:
         sizes, _ = self._sizes(tensor_bytes)
@@ -109,29 +117,33 @@ class OverlapProblem(OrderProblem):
         return way[::-1]
 
     def _stretches(self, order: Sequence[int], sizes: list[float]) -> Iterator[Stretch]:
-        """Every op on its own, and every chain."""
+        """Every op on its own, and every chain, at its worst moment."""
+        for start, end, (always, either), chain in self._needs(order, sizes):
+            worst = max(either, key=lambda shares: _bytes(shares, sizes))
+            yield Stretch(start, end, {**always, **worst}, chain)
+
+    def _needs(self, order: Sequence[int], sizes: list[float]) -> Iterator[tuple[int, int, Needs, Chain | None]]:
+        """The same at all their moments."""
         buffers, done = self.buffers, 0
         alive = [b for b, maker in enumerate(buffers.makers) if maker == 0 and buffers.is_alive(b, 0)]
         for position, number in enumerate(order):
             op = buffers.ops[number]
-            yield Stretch(position, position + 1, self._need(number, done, alive, sizes))
+            yield position, position + 1, self._op_needs(number, done, alive, sizes), None
             for chain in self._links.starting_at(order, position):
-                need = self._chain_need(chain, done, alive, sizes)
-                yield Stretch(position, position + len(chain.ops), need, chain)
+                yield position, position + len(chain.ops), self._chain_needs(chain, done, alive), chain
             done |= 1 << number
             alive = [b for b in dict.fromkeys([*alive, *op.writes]) if buffers.is_alive(b, done)]
 
-    def _need(self, number: int, done: int, alive: Sequence[int], sizes: list[float]) -> dict[int, float]:
-        """The share of each buffer that is in use while an op runs."""
+    def _op_needs(self, number: int, done: int, alive: Sequence[int], sizes: list[float]) -> Needs:
         buffers, op, steps = self.buffers, self.buffers.ops[number], self._moments[number]
         dying = [b for b in op.reads if not buffers.is_alive(b, done | 1 << number)]
         if steps is None or not dying or len(op.writes) != 1:
             written = op.writes if buffers.replaced(number, done, sizes) is None else ()
-            return dict.fromkeys([*alive, *written], 1.0)
+            return dict.fromkeys([*alive, *written], 1.0), [{}]
         others = dict.fromkeys((b for b in alive if b not in dying), 1.0)
-        return {**others, **_shared(op.writes[0], dict.fromkeys(dying, steps), sizes)}
+        return others, _shared(op.writes[0], dict.fromkeys(dying, steps))
 
-    def _chain_need(self, chain: Chain, done: int, alive: Sequence[int], sizes: list[float]) -> dict[int, float]:
+    def _chain_needs(self, chain: Chain, done: int, alive: Sequence[int]) -> Needs:
         buffers = self.buffers
         after = done | sum(1 << number for number in chain.ops)
         between = {
@@ -145,19 +157,17 @@ class OverlapProblem(OrderProblem):
         # What an ADD at the end reads it reads at the pace at which it writes, and later than the first op does.
         at_pace = buffers.ops[chain.ops[-1]].reads
         steps = {b: () if b in at_pace else self._chain_moments(chain) for b in dying}
-        shared = _shared(output, steps, sizes) if dying else {output: 1.0}
-        return {**others, **between, **shared}
+        return {**others, **between}, _shared(output, steps) if dying else [{output: 1.0}]
 
     def _chain_moments(self, chain: Chain) -> tuple[Moment, ...]:
         rows, lines = chain.passes[-1].rows, chain.passes[0].lines
         return tuple((written / rows, 1 - line / lines) for written, line in chain.moments() if line < lines)
 
 
-def _shared(output: int, dying: Mapping[int, Sequence[Moment]], sizes: list[float]) -> dict[int, float]:
-    """The shares that the output and the operands that die take together at the worst moment."""
-    cases: list[dict[int, float]] = [{output: 1.0}, dict.fromkeys(dying, 1.0)]
-    cases += [{output: written, operand: unread} for operand, steps in dying.items() for written, unread in steps]
-    return max(cases, key=lambda case: _bytes(case, sizes))
+def _shared(output: int, dying: Mapping[int, Sequence[Moment]]) -> list[Shares]:
+    """The shares that the output and the operands that die take together at any moment."""
+    ends: list[Shares] = [{output: 1.0}, dict.fromkeys(dying, 1.0)]
+    return ends + [{output: written, operand: unread} for operand, steps in dying.items() for written, unread in steps]
 
 
 def _bytes(shares: dict[int, float], sizes: list[float]) -> float:

@@ -25,6 +25,7 @@ import numpy as np
 
 from stages.graph.graph import NO_GROUP, WEIGHTED, Graph, Op, PlainOptions, PoolOptions, Tensor
 from stages.graph.memory.buffers import ALIASES, activation_bytes, replaceable
+from stages.graph.memory.fixed_order import FixedOrder
 from stages.graph.memory.op_order import OpOrder, OrderProblem
 from stages.graph.memory.overlap import OverlapProblem, Runtime
 
@@ -137,6 +138,16 @@ class ResourceModel:
             peak_bytes_imprecise=self._gradient((t for index in imprecise for t in self._activations[index]), widths),
             macs=self._gradient(self._macs, widths),
         )
+
+    def fixed_order(self, widths: Sequence[float]) -> FixedOrder:
+        """The peak at any widths of the order that is best at these."""
+        order = self.best_order(widths).order
+        buffers = np.zeros((len(self._orders.buffers.tensors), 1 + len(self.widths)))
+        for row, tensors in enumerate(self._orders.buffers.tensors):
+            for term in self._activations[tensors[0]]:
+                assert len(term.groups) <= 1, "a tensor has one axis of channels"
+                buffers[row, 1 + term.groups[0] if term.groups else 0] += term.factor
+        return FixedOrder(self._orders.cases(order, self._tensor_bytes(widths)), buffers)
 
     def _bottleneck(self, order: OpOrder) -> list[Monomial]:
         shares = order.shares or (1.0,) * len(order.bottleneck)

@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 
 from boards import load_board
-from pipeline.errors import StageError
+from pipeline.errors import LinkTimeout, StageError
 from stages.firmware.cost.compiled import Compiler
 from stages.firmware.cost.price_list import PriceList
 from stages.firmware.cost.settings import FirmwareSettings
@@ -118,6 +118,9 @@ def rows(vectors: int, only: str | None, seed: int, known: list[Row]) -> Iterato
             row = _compared(compilers[name, weights], widths, key)
         except StageError as error:
             row = Row(*key, left_out=str(error))
+        except LinkTimeout as error:  # a machine that is too busy for its twin: another vector, and this one next time
+            sys.stderr.write(f"{number} {name}: {error}\n")
+            continue
         found += not row.left_out
         yield row
 
