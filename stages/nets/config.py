@@ -179,7 +179,14 @@ def _mismatch(key: str, wanted: Any, found: Any) -> str:
     return f"network.input_shape: found {sides[0]} (height, width, channels), the data are {sides[1]}; {way_out}"
 
 
-_FIRMWARE_KEYS = ("weights", "runtime", "fusion", "optimise", "spare_ram")  # what cycles, flash and RAM depend on
+_FIRMWARE_KEYS = (
+    "weights",
+    "runtime",
+    "fusion",
+    "optimise",
+    "spare_ram",
+    "clock",
+)  # what cycles, flash and RAM depend on
 COST_MODULE = "stages.firmware.cost.network"  # known by name only: pruning does not depend on the compiler without need
 
 
@@ -236,7 +243,7 @@ class BudgetConfig(BoardBudget):
     def completed(cls, values: Mapping[str, Any], sections: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
         if values.get("boards") or values.get("board"):
             given = sections.get("firmware", {})
-            values = {**values, "firmware": {key: given[key] for key in _FIRMWARE_KEYS if key in given}}
+            values = {**values, "firmware": {key: str(given[key]) for key in _FIRMWARE_KEYS if given.get(key)}}
         return {"required": False, **values} if "bring" in sections else values
 
     @model_validator(mode="after")

@@ -1,6 +1,6 @@
 """A network at some widths as its firmware will be: compiled, placed, every call priced, the image's size known.
 
-Nothing is guessed that the compiler knows: kernels, chains, arena and scratch memory are those of `compile_model` and
+Nothing is guessed that the compiler knows: kernels, chains, arena and scratch memory are those of `compile_within` and
 `place`, cycles those that the twin's profiler counts for just these calls (`bench`). What the image holds beside the
 network (start-up, link, variables) is read off one image that was linked with the same kernels.
 """
@@ -19,15 +19,17 @@ from hil.virtual.program import read_program
 from stages.firmware.build.image import build_images, write_sources
 from stages.firmware.cost.bench import Price, Setting, Task
 from stages.firmware.cost.fills import fill_cycles
-from stages.firmware.cost.layout import Layout, Reference, reference_of
+from stages.firmware.cost.layout import PLACE_BYTES, Layout, Reference, reference_of
 from stages.firmware.cost.price_list import PriceList
 from stages.firmware.cost.settings import FirmwareSettings
 from stages.firmware.cost.stand_in import ordered, stand_in
+from stages.firmware.economy import compile_within
 from stages.firmware.memory.footprint import section_bytes
-from stages.firmware.memory.regions import place
-from stages.firmware.model_source import CompiledModel, compile_model
+from stages.firmware.memory.regions import MARK_BYTES, place
+from stages.firmware.model_source import CompiledModel
 from stages.firmware.placement import Placement
 from stages.graph.graph import Graph
+from stages.graph.memory.runtime_bound import runtime_bytes
 from stages.graph.simplify.simplification import simplify
 
 _PLACED = 32  # alignment in boards/firmware/core/placement.h
@@ -102,11 +104,16 @@ class Compiler:
     def model(self, widths: Sequence[int]) -> CompiledModel:
         key = tuple(widths)
         if key not in self._known:
-            drawn = simplify(ordered(stand_in(self.graph, key, self.full)))
-            chains = () if self.settings.fusion == "none" else None
-            self._known = {
-                key: compile_model(drawn, weights=self.settings.weights, runtime=self.settings.runtime, chains=chains)
-            }  # the last one only: they are large
+            drawn = ordered(stand_in(self.graph, key, self.full))
+            self._known = {  # the last one only: they are large
+                key: compile_within(
+                    simplify(drawn),
+                    runtime_bytes(drawn),
+                    weights=self.settings.weights,
+                    runtime=self.settings.runtime,
+                    chains=() if self.settings.fusion == "none" else None,
+                )
+            }
         return self._known[key]
 
     def tasks(self, widths: Sequence[int]) -> list[Task]:
@@ -185,24 +192,27 @@ class Compiler:
 
 
 def _kernels(model: CompiledModel) -> frozenset[str]:
-    return frozenset(part.kernel for call in model.calls for part in (call, *call.parts))
+    """Functions in C that the image has for the network, and whether it has those of fused calls."""
+    parts = (part for call in model.calls for part in call.parts or (call,))
+    return frozenset([*(part.kernel for part in parts), *("fused" for call in model.calls if call.parts)])
 
 
 def _kinds(model: CompiledModel, placement: Placement, board: Board) -> tuple[object, ...]:
-    """What flash and RAM beside the network's own depend on."""
+    """What flash and RAM beside the network's own depend on; of the ops' number the last bit, for what is aligned."""
     macros = placement.macro, placement.scratch_macro, placement.spill is None
-    return board.name, _kernels(model), len(model.calls), model.output_bytes, model.input_bytes, macros
+    return board.name, _kernels(model), len(model.calls) % 2, model.output_bytes, model.input_bytes, macros
 
 
 def _own_bytes(model: CompiledModel, placement: Placement, found: Sequence[Price]) -> tuple[int, int]:
-    """Of flash: constants, generated code and the calls; of RAM: arena, scratch memory and states."""
+    """Of flash: constants, generated code, calls; of RAM: arena, scratch memory, states; and what every op takes."""
     functions = dict(function for price in found for function in price.assembly_bytes.items())
     code = sum(-(-size // 8) * 8 for size in functions.values())  # they are aligned
     code += sum(price.trace.own_code_bytes for price in found if price.trace is not None)
     spill = placement.spill
     arena, others = (spill.first_bytes, [spill.second_bytes]) if spill else (model.layout.arena_bytes, [])
     aligned = sum(-(-part // _PLACED) * _PLACED for part in (model.scratch_bytes, *others))  # before the arena
-    return model.constant_bytes + code, aligned + -(-arena // 4) * 4 + model.state_bytes
+    places, marks = PLACE_BYTES * len(model.calls), MARK_BYTES * len(model.calls)
+    return model.constant_bytes + code + places, aligned + -(-arena // 4) * 4 + model.state_bytes + marks
 
 
 def _arena_bytes(model: CompiledModel, placement: Placement) -> int:

@@ -78,13 +78,19 @@ class LayerTable:
         first, last = BLOCK, max(BLOCK, family.inputs // BLOCK * BLOCK)
         self._two_ways = family.inputs_vary and family.outputs_vary and not family.are_tied
         self._some_out = 2 * BLOCK if self._two_ways and family.outputs >= 2 * BLOCK else self._out(family.inputs)
-        self.ins = self._nodes(first, last) if family.inputs_vary else [family.inputs]
+        are_few = family.inputs < BLOCK  # then all are priced
+        if family.inputs_vary:
+            self.ins = list(range(1, family.inputs + 1)) if are_few else self._nodes(first, last)
+        else:
+            self.ins = [family.inputs]
         if family.outputs_vary and not family.are_tied:
             most = family.outputs // BLOCK * BLOCK
             self.outs = sorted({min(BLOCK, family.outputs), *(n for n in (2 * BLOCK, most) if 0 < n <= most)})
         else:
             self.outs = []
-        self.odd_ins = {rest: self._bases(rest) for rest in range(1, BLOCK)} if family.inputs_vary else {}
+        self.odd_ins = (
+            {rest: self._bases(rest) for rest in range(1, BLOCK)} if family.inputs_vary and not are_few else {}
+        )
         self.odd_out = next((o for o in (2 * BLOCK + 1, BLOCK + 1) if self.outs and o < family.outputs), None)
         self.odd_out_ins = sorted({self.ins[0], self.ins[-1]}) if self.odd_out else []
 

@@ -23,7 +23,7 @@ from stages.firmware.placement import Placement
 _PLACED = 32  # alignment in boards/firmware/core/placement.h
 _GENERATED = 8  # alignment of generated functions
 _WORD = 4
-_PLACE_BYTES = 8  # of an op in TENSOR_PLACES
+PLACE_BYTES = 8  # of an op in TENSOR_PLACES
 _FAST, _BULK = "PLACE_FAST", "PLACE_BULK"
 _BUFFER, _TENSORS = 0x10000000, 0x60000000  # where the copy of the input is said to have been traced
 
@@ -119,7 +119,7 @@ class Layout:
         self._generated_end = address
 
     def _constant_places(self) -> Iterator[tuple[tuple[int, int], tuple[int, MemoryKind]]]:
-        more = _PLACE_BYTES * (len(self._prices) - self._reference.ops)
+        more = PLACE_BYTES * (len(self._prices) - self._reference.ops)
         address = self._reference.constants + self._shift + more
         for index, number, size, in_ram in reversed(list(_constants(self._model, self._placement, self._prices))):
             if in_ram:

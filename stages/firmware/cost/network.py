@@ -16,10 +16,11 @@ import numpy as np
 
 from boards import Board, load_board
 from pipeline.errors import StageError
+from stages.firmware.config import FirmwareConfig
 from stages.firmware.cost.compiled import Compiler, Cost
 from stages.firmware.cost.layer_table import BLOCK, FIGURES, Family, LayerTable, TableStack, one_op
 from stages.firmware.cost.price_list import PriceList
-from stages.firmware.cost.settings import FirmwareSettings
+from stages.firmware.cost.settings import FirmwareSettings, settings_of
 from stages.firmware.cost.stand_in import stand_in
 from stages.firmware.memory.regions import CODE_BYTES, VARIABLE_BYTES, place
 from stages.graph.graph import NO_GROUP, Graph, Tensor
@@ -71,7 +72,7 @@ class NetworkCost:
         settings: FirmwareSettings = FirmwareSettings(),  # noqa: B008 (frozen)
         prices: PriceList | None = None,
     ) -> None:
-        self.boards: dict[str, Board] = {name: load_board(name) for name in boards}
+        self.boards: dict[str, Board] = {name: load_board(name).at_clock(settings.clock) for name in boards}
         self.full = tuple(full)
         self._graph, self._settings = graph, settings
         self._prices = prices or PriceList()
@@ -95,7 +96,8 @@ class NetworkCost:
         # Which ops change with which group, and by how many channels in and out for each of the group's.
         self._changed, self._by_group = np.nonzero(self._times.any(axis=1))
         self._steps = self._times[self._changed, :, self._by_group]
-        self._resources = ResourceModel(graph, settings.runtime)
+        fused = () if settings.fusion == "none" else None
+        self._resources = ResourceModel(graph, settings.runtime, fused)
         self._order = self._resources.fixed_order(list(map(float, self.full)))  # the anchor's, once there is one
 
     def exact(self, widths: Sequence[int]) -> dict[str, Cost]:
@@ -152,12 +154,18 @@ class NetworkCost:
     def gradients(self, widths: Sequence[int], wanted: Sequence[str] = OBJECTIVES) -> dict[str, dict[str, np.ndarray]]:
         """Slopes of the quick cost by the width of each group: over the step of the staircase below it."""
         layers, here = self._layers(widths), self._channels(widths)
-        step = np.minimum(BLOCK, np.array(widths) - 1)
-        step = np.where(step > 0, step, -BLOCK)[self._by_group]
+        steps = np.minimum(BLOCK, np.array(widths) - 1)
+        steps = np.where(steps > 0, steps, -BLOCK)
+        step = steps[self._by_group]
         there = here[self._changed] - self._steps * step[:, None]
         slopes = np.zeros((len(self.full), *layers.shape))
         below = self._stack.at(self._changed, there[:, 0], there[:, 1])
         slopes[self._by_group, self._changed] = (layers[self._changed] - below) / step[:, None]
+        if "ram_bytes" in wanted:
+            scratch = np.tile(layers[:, _SCRATCH], (len(steps), 1))
+            scratch[self._by_group, self._changed] = below[:, _SCRATCH]
+            narrower = self._order.peaks(np.array(widths) - np.diag(steps)) + scratch.max(axis=1)
+            ram = (self._ram_bytes(layers, widths) - narrower) / steps
         found = {}
         for name, board in self.boards.items():
             anchor = self._anchor(name)
@@ -169,8 +177,7 @@ class NetworkCost:
                 "flash_bytes": slopes[:, :, [_CONSTANTS, _ASSEMBLY]].sum((1, 2)),
             }
             if "ram_bytes" in wanted:
-                largest = int(layers[:, _SCRATCH].argmax())
-                found[name]["ram_bytes"] = self._order.peak(widths)[1] + slopes[:, largest, _SCRATCH]
+                found[name]["ram_bytes"] = ram
         return found
 
     def _figures(self, name: str, layers: np.ndarray, widths: Sequence[int], wanted: Sequence[str]) -> dict[str, float]:
@@ -185,7 +192,7 @@ class NetworkCost:
 
     def _ram_bytes(self, layers: np.ndarray, widths: Sequence[int]) -> float:
         """Of arena and scratch memory."""
-        return self._order.peak(widths)[0] + float(layers[:, _SCRATCH].max())
+        return float(self._order.peaks(np.array([widths]))[0]) + float(layers[:, _SCRATCH].max())
 
     def _anchor(self, name: str) -> _Anchor:
         """Until there is one, the tables alone count, and all weights lie in RAM."""
@@ -272,4 +279,4 @@ def _cycles(layers: np.ndarray, in_ram: frozenset[int], board: Board, absolute: 
 
 def network_cost(graph: Graph, full: Sequence[int], boards: Iterable[str], firmware: Mapping[str, str]) -> NetworkCost:
     """For those who know this room by name only (stages/prune)."""
-    return NetworkCost(graph, full, boards, FirmwareSettings(**firmware))  # type: ignore[arg-type]
+    return NetworkCost(graph, full, boards, settings_of(FirmwareConfig.model_validate(dict(firmware))))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from stages.firmware.config import FirmwareConfig
+
 
 @dataclass(frozen=True)
 class FirmwareSettings:
@@ -15,3 +17,9 @@ class FirmwareSettings:
     fusion: Literal["rows", "none"] = "rows"
     optimise: Literal["O2", "O3", "Os"] = "O3"
     spare_ram: Literal["weights", "free"] = "weights"
+    clock: int | None = None
+
+
+def settings_of(config: FirmwareConfig) -> FirmwareSettings:
+    """The part of a section that counts."""
+    return FirmwareSettings(**{key: getattr(config, key) for key in FirmwareSettings.__dataclass_fields__})

@@ -29,7 +29,7 @@ CODE_BYTES = 24 * 1024  # everything in flash that is not the network's and no t
 VARIABLE_BYTES = 8 * 1024  # in the preferred RAM beside the arena: 4 KB of stack, some 2 KB of variables
 SHORT_OUTPUT_BYTES = 1024  # boards/firmware/link/bench.c: a longer one lies in the larger RAM
 _COUNTED_OPS = 64  # are in VARIABLE_BYTES and CODE_BYTES
-_MARK_BYTES = 12  # boards/firmware/core/prof.c
+MARK_BYTES = 12  # boards/firmware/core/prof.c
 _CALL_BYTES = 96  # of code and tables, at most: the mark, the call and the output's place
 _PLACED = 32  # alignment in boards/firmware/core/placement.h
 _FAST, _BULK = "PLACE_FAST", "PLACE_BULK"
@@ -72,7 +72,7 @@ def _placed(size_bytes: int) -> int:
 
 def _variable_bytes(model: CompiledModel) -> int:
     """The firmware's own variables, with two numbers for each operator's mark."""
-    return VARIABLE_BYTES + _MARK_BYTES * max(0, len(model.calls) - _COUNTED_OPS)
+    return VARIABLE_BYTES + MARK_BYTES * max(0, len(model.calls) - _COUNTED_OPS)
 
 
 def beside_bytes(model: CompiledModel) -> int:

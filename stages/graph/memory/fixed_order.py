@@ -6,7 +6,7 @@ so that all needs are one product; the chains to run are then a shortest way thr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -24,22 +24,13 @@ class FixedOrder:
         for row, need in enumerate(need for _, _, needs in stretches for need in needs):
             shares[row, list(need)] = list(need.values())
         self._needs = shares @ buffers
-        self._counts = np.diff([*self._firsts, len(shares)])
 
-    def peak(self, widths: Sequence[float]) -> tuple[float, np.ndarray]:
-        """Bytes, and their derivatives by the widths: those of the moment that needs most."""
-        needs = self._needs[:, 0] + self._needs[:, 1:] @ np.asarray(widths, float)
-        worst = np.maximum.reduceat(needs, self._firsts).tolist()
-        last = self._spans[-1][1] if self._spans else 0
-        least, way = [0.0] + [np.inf] * last, [0] * (last + 1)  # up to each position; the stretch before it
-        for number, (start, end) in enumerate(self._spans):
-            reached = max(least[start], worst[number])
-            if reached < least[end]:
-                least[end], way[end] = reached, number
-        position, top = last, way[last]
-        while position:
-            top = max(top, way[position], key=lambda number: worst[number])
-            position = self._spans[way[position]][0]
-        first = self._firsts[top]
-        row = first + int(needs[first : first + self._counts[top]].argmax())
-        return least[last], self._needs[row, 1:]
+    def peaks(self, widths: np.ndarray) -> np.ndarray:
+        """Bytes at many widths, a row for each."""
+        needs = self._needs[:, :1] + self._needs[:, 1:] @ np.asarray(widths, float).T
+        worst = np.maximum.reduceat(needs, self._firsts)
+        least: dict[int, np.ndarray] = {0: np.zeros(len(widths))}  # that is needed up to each position
+        for (start, end), need in zip(self._spans, worst, strict=True):
+            reached = np.maximum(least[start], need)
+            least[end] = np.minimum(least[end], reached) if end in least else reached
+        return least[self._spans[-1][1]]

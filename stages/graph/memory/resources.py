@@ -18,7 +18,7 @@ those of the tensors that form the bottleneck (paper, section 'Execution constra
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -86,22 +86,22 @@ def resources(graph: Graph, runtime: Runtime = "classic") -> Resources:
     return model.resources(model.widths)
 
 
-def order_problem(graph: Graph, runtime: Runtime) -> OrderProblem:
-    """What finds the best order for a runtime, and what that needs."""
-    return OrderProblem(graph) if runtime == "classic" else OverlapProblem(graph)
+def order_problem(graph: Graph, runtime: Runtime, may_fuse: Collection[int] | None = None) -> OrderProblem:
+    """What finds the best order for a runtime, and what that needs; `may_fuse`: see OverlapProblem."""
+    return OrderProblem(graph) if runtime == "classic" else OverlapProblem(graph, may_fuse)
 
 
 class ResourceModel:
     """A graph's resource use as a function of the widths of its channel groups."""
 
-    def __init__(self, graph: Graph, runtime: Runtime = "classic") -> None:
+    def __init__(self, graph: Graph, runtime: Runtime = "classic", may_fuse: Collection[int] | None = None) -> None:
         self.graph = graph
         self.widths = _group_widths(graph)  # as the graph stands
         self._activations = [self._terms(activation_bytes(tensor), [tensor]) for tensor in graph.tensors]
         self._size = [term for op in graph.ops for term in self._size_of(op)]
         self._macs = [term for op in graph.ops for term in self._terms(op_macs(graph, op), _axes_of_macs(graph, op))]
         self._touched = [_touched(graph, op) for op in graph.ops]
-        self._orders = order_problem(graph, runtime)
+        self._orders = order_problem(graph, runtime, may_fuse)
         self._solved: tuple[list[float], OpOrder] | None = None  # pruning asks for figures and gradients at one place
 
     def best_order(self, widths: Sequence[float]) -> OpOrder:

@@ -13,7 +13,7 @@ from pipeline.stage import Answer
 from stages.firmware.config import FirmwareConfig
 from stages.firmware.cost.compiled import Cost
 from stages.firmware.cost.network import NetworkCost
-from stages.firmware.cost.settings import FirmwareSettings
+from stages.firmware.cost.settings import settings_of
 from stages.nets.channels import Channels, find_channels
 from stages.nets.config import NetworkConfig
 from stages.nets.registry import build
@@ -26,7 +26,7 @@ _FIGURES = {"latency_ms": "ms", "energy_mj": "mJ", "flash_bytes": "B", "ram_byte
 def board_resources(network: NetworkConfig, firmware: FirmwareConfig, board: str) -> Answer:
     """Every layer of the unpruned network: modelled ms and mJ, flash, arena while it runs; and the whole firmware."""
     channels, cost = _cost(network, firmware, board)
-    described = load_board(board)
+    described = load_board(board).at_clock(firmware.clock)
     try:
         found = cost.exact(channels.widths)[board]
     except StageError as error:
@@ -43,10 +43,11 @@ def board_resources(network: NetworkConfig, firmware: FirmwareConfig, board: str
     record = {
         "board": board,
         "fits": True,
+        "front_end_counted": False,
         **_record(found),
         "layers": [_layer(layer, described) for layer in found.layers],
     }
-    return Answer("\n".join([f"{board}: {_source(described)}", *_aligned(rows, left=3)]), record)
+    return Answer("\n".join([f"{board}: {_source(described)}", *_aligned(rows, left=3), *_left_out(firmware)]), record)
 
 
 def fit(network: NetworkConfig, firmware: FirmwareConfig, prune: PruneConfig, board: str) -> Answer:
@@ -67,10 +68,11 @@ def fit(network: NetworkConfig, firmware: FirmwareConfig, prune: PruneConfig, bo
         rows.append((f"{name}, {unit}", *(f"{v:,}" if isinstance(v, int) else f"{v:.3f}" for v in values)))
     share = 1.0 if widest == channels.widths else float(shares[low]) if low >= 0 else 0.0
     text = [
-        f"{network.title} on {board}: {_source(load_board(board))}",
+        f"{network.title} on {board}: {_source(load_board(board).at_clock(firmware.clock))}",
         *_aligned(rows, left=1),
         f"smallest: {max(rule.smallest, default=0)} channels in every layer (prune.min_channels)",
         f"widest: {share:.0%} of the channels of every layer, {_shown(widest)}",
+        *_left_out(firmware),
     ]
     record = {
         "board": board,
@@ -82,9 +84,14 @@ def fit(network: NetworkConfig, firmware: FirmwareConfig, prune: PruneConfig, bo
 
 def _cost(network: NetworkConfig, firmware: FirmwareConfig, board: str) -> tuple[Channels, NetworkCost]:
     channels = find_channels(build(network), network.input_shape)
-    keys = FirmwareSettings.__dataclass_fields__
-    settings = FirmwareSettings(**{key: getattr(firmware, key) for key in keys})
-    return channels, NetworkCost(channels.graph, channels.widths, [board], settings)
+    return channels, NetworkCost(channels.graph, channels.widths, [board], settings_of(firmware))
+
+
+def _left_out(firmware: FirmwareConfig) -> list[str]:
+    """What the figures do not have."""
+    if firmware.front_end == "none":
+        return []
+    return [f"without the front end ({firmware.front_end}), whose time, flash and RAM come on top"]
 
 
 def _source(board: Board) -> str:
