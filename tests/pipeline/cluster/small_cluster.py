@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import socket
 import subprocess
@@ -71,12 +72,11 @@ class SmallCluster:
 
     def wait_until_up(self, *names: str) -> None:
         for name in names:
-            words = ("Ray runtime started", "offered to the cluster")
-            wait_for(f"{name} is up: {self.said(name)}", lambda name=name: self._is_up(name, words))
+            wait_for(f"{name} is up", functools.partial(self._is_up, name))
 
-    def _is_up(self, name: str, words: tuple[str, ...]) -> bool:
+    def _is_up(self, name: str) -> bool:
         assert self.processes[name].poll() is None, f"{name} ended: {self.said(name)}"
-        return any(word in self.said(name) for word in words)
+        return any(word in self.said(name) for word in ("Ray runtime started", "offered to the cluster"))
 
     def kill(self, name: str) -> None:
         """As kill -9 does; of a node, Ray's processes follow."""
