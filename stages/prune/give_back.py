@@ -1,9 +1,9 @@
 """What is left of the budgets when they hold goes back to the network, channel by channel.
 
-Where it helps most: per share of the budgets that channels cost, by P_TSK's slope. The firmware's costs are stairs: one
-channel above a whole block of four costs nearly what four do, so that a group which pruning left there gives it up where
-whole blocks elsewhere are worth more. The quick cost, set right by the exact one where it stands, says how far to go; the
-exact one has the last word. In the end no group can be widened without breaking a budget: `on_the_edge` checks that.
+Where it helps most: per share of the budgets that channels cost, by P_TSK's slope. The firmware's costs are stairs: a
+channel above a whole block of four costs nearly what four do, so a group that pruning left there gives it up where
+whole blocks elsewhere are worth more. The quick cost, set right by the exact one where it stands, says how far to go;
+the exact one has the last word. In the end no group can be widened without breaking a budget (`on_the_edge`).
 """
 
 from __future__ import annotations

@@ -53,8 +53,8 @@ def fit(network: NetworkConfig, firmware: FirmwareConfig, prune: PruneConfig, bo
     rule = WidthRule(channels, prune)
     if not cost.fits(rule.smallest):
         raise ConfigError(
-            f"fit: {network.title} with {max(rule.smallest, default=0)} channels in every layer does not fit the memory of "
-            f"{board}; choose a board with more memory, a smaller input or a smaller network"
+            f"fit: {network.title} with {max(rule.smallest, default=0)} channels in every layer does not fit the "
+            f"memory of {board}; choose a board with more memory, a smaller input or a smaller network"
         )
     share, widest = rule.widest_uniform(cost.fits)
     smallest, largest = cost.exact(rule.smallest)[board], cost.exact(widest)[board]

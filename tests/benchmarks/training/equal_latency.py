@@ -1,14 +1,14 @@
 """Does pruning for milliseconds beat pruning for MACs? The same short training, equal modelled latency, seed by seed.
 
-    python -m tests.benchmarks.training.equal_latency --work WORK --speech FOLDER --cifar FOLDER   # trains what is missing
+    python -m tests.benchmarks.training.equal_latency --work WORK --speech FOLDER --cifar FOLDER   # what is missing
     python -m tests.benchmarks.training.equal_latency --work WORK --table [--widths]
     python -m tests.benchmarks.training.equal_latency --work WORK --twin           # firmware of all of them, profiled
 
-FOLDERs are Speech Commands v0.01 in its official layout and an unpacked copy of CIFAR-10 (data/README.md). `macs` prunes
-to a budget of MACs; what that network takes on the board is the latency budget of `latency` (pruned for it) and of
-`uniform` (the widest network with all layers scaled alike) with the same seed; `latency_85` gets 85 % of it: if it is as
-accurate as `macs`, that is what equal accuracy saves. Latency is modelled (stages/firmware/cost), accuracy is the float
-network's. One thread, few epochs: what counts is the difference to `macs`. Killed, it goes on where it was.
+FOLDERs are Speech Commands v0.01 in its official layout and an unpacked copy of CIFAR-10 (data/README.md). `macs`
+prunes to a budget of MACs; what that network takes on the board is the latency budget of `latency` (pruned for it) and
+of `uniform` (the widest network with all layers scaled alike) with the same seed; `latency_85` gets 85 % of it: if it
+is as accurate as `macs`, that is what equal accuracy saves. Latency is modelled (stages/firmware/cost), accuracy is
+the float network's. One thread, few epochs: what counts is the difference to `macs`. Killed, it goes on where it was.
 """
 
 from __future__ import annotations
@@ -122,7 +122,13 @@ def train(name: str, arm: str, seed: int, work: Path) -> None:
         data / "features",
         data / "dataset.json",
         config=PruneConfig(
-            epochs=subject.epochs, seed=seed, threads=1, batch=100, rate=8.0, update_every=8, start_step=40,
+            epochs=subject.epochs,
+            seed=seed,
+            threads=1,
+            batch=100,
+            rate=8.0,
+            update_every=8,
+            start_step=40,
             method="uniform" if arm == "uniform" else "differentiable",
         ),  # fmt: skip
         network=subject.network,
@@ -182,7 +188,8 @@ def spread(values: Sequence[float]) -> str:
 
 def table(rows: list[dict[str, Any]]) -> str:
     lines = [
-        "| network | arm | n | test % | test % less macs, seed by seed | validation % less macs | latency / macs | cycles / MAC | MACs |",
+        "| network | arm | n | test % | test % less macs, seed by seed | validation % less macs "
+        "| latency / that of macs | cycles / MAC | MACs |",
         f"|{'---|' * 9}",
     ]
     by_key = {(row["network"], row["arm"], row["seed"]): row for row in rows}
@@ -241,7 +248,9 @@ def main() -> None:
     if given.widths or given.twin:
         for row in rows:
             twin = "" if row["twin_ms"] is None else f", {row['twin_ms']:.3f} on the twin"
-            figures = f"{row['test']:.2f} % {row['latency_ms']:.3f} ms{twin} {row['macs']:,} MACs {row['processor_s']} s"
+            figures = (
+                f"{row['test']:.2f} % {row['latency_ms']:.3f} ms{twin} {row['macs']:,} MACs {row['processor_s']} s"
+            )
             sys.stdout.write(f"{row['network']} {row['arm']} {row['seed']}: {figures} {row['widths']}\n")
     with (given.work / "results.csv").open("w", newline="") as stream:
         writer = csv.DictWriter(stream, list(rows[0]) if rows else [])
