@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.benchmarks.give_back import filled
+from tests.benchmarks.firmware.give_back import filled
 
 
 @pytest.mark.parametrize("name", ["kws_dscnn_s", "kws_res15", "cifar10_tiny"])

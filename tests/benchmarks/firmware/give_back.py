@@ -1,6 +1,6 @@
 """Filling the budgets: how many channels every experiment gains, and whether it then stands on the edge of its budgets.
 
-    python -m tests.benchmarks.give_back [NAME ...] [--seed 0] [--csv FILE]
+    python -m tests.benchmarks.firmware.give_back [NAME ...] [--seed 0] [--csv FILE]
 
 Nothing is trained: from the widths at which resources alone arrive (stages/prune/latency_share.py) what is left of the
 budgets is given back by a drawn P_TSK. `edge`: no group can be widened without breaking a budget, by the exact cost;
