@@ -184,8 +184,9 @@ class Cache:
         """An empty folder to build a key in; what a killed run left there is removed. Call with the key's lock held."""
         tmp = self.root / "tmp"
         tmp.mkdir(parents=True, exist_ok=True)
-        for stale in tmp.glob(f"{key}.*"):
-            remove_tree(stale)
+        for name in os.listdir(tmp):
+            if name.startswith(f"{key}."):
+                remove_tree(tmp / name)
         folder = tmp / f"{key}.{os.getpid()}"
         folder.mkdir()
         return folder

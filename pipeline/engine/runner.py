@@ -198,9 +198,16 @@ class Runner:
         with concurrent.futures.ThreadPoolExecutor(max_workers=jobs) as pool:
             try:
                 while (waiting.is_active() and failure is None) or running:
-                    for node in waiting.get_ready() if failure is None else ():
+                    ready = waiting.get_ready() if failure is None else ()
+                    for node in ready:
                         entries = {source: outcomes[source].entry for source in self.dag.sources(node)}
-                        running[pool.submit(self._bring_up_to_date, node, entries)] = node
+                        if len(ready) == 1 and not running:  # a thread is worth its start where there are several
+                            outcomes[node] = self._bring_up_to_date(node, entries)
+                            waiting.done(node)
+                        else:
+                            running[pool.submit(self._bring_up_to_date, node, entries)] = node
+                    if not running:
+                        continue
                     done, _ = concurrent.futures.wait(running, return_when=concurrent.futures.FIRST_COMPLETED)
                     for future in done:
                         node = running.pop(future)

@@ -1,7 +1,6 @@
 """The process that executes one step, forked by the server: its job as one JSON line, its channel for the answers.
 
 It answers with JSON lines: progress, then the outputs or one error. Whatever a library prints goes to the step's log.
-When the channel closes, the engine is gone and the worker ends at once: nothing works on behind a dead run.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ import os
 import shutil
 import socket
 import sys
-import threading
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
@@ -102,17 +100,11 @@ def _explained(error: Exception, job: Job) -> dict[str, Any]:
     return {"event": "error", "message": f"{type(error).__name__}: {error}", "exit_code": 1, "trace": text}
 
 
-def _end_with_engine(channel: socket.socket) -> None:
-    channel.recv(1)  # nothing is ever sent: it returns when the other end is closed
-    os._exit(1)
-
-
-def work(job_line: bytes, channel: socket.socket) -> NoReturn:
+def work(job: Job, channel: socket.socket) -> NoReturn:
     """Execute a step, tell how it went, and end this process."""
     events = channel.makefile("w")
-    job = Job.model_validate_json(job_line)
-    threading.Thread(target=_end_with_engine, args=(channel,), daemon=True).start()
-    sys.path.insert(0, str(job.root))
+    if str(job.root) not in sys.path[:1]:
+        sys.path.insert(0, str(job.root))
     try:
         outputs = call(job, _EventProgress(events))
     except Exception as error:  # noqa: BLE001 - the engine shows it; a worker has nobody else to tell

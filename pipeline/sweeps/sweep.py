@@ -19,6 +19,7 @@ from pipeline.engine.dag import Node
 from pipeline.engine.executor import Executor
 from pipeline.engine.recording import run_store, surroundings
 from pipeline.engine.runner import Forecast, Runner
+from pipeline.engine.sources import SourceTree
 from pipeline.errors import PipelineError
 from pipeline.records.store import read_run
 from pipeline.stage import Target
@@ -122,6 +123,11 @@ class Sweep:
         experiment = self.workshop.experiment(point.experiment, self.spec.quick, point.overrides)
         return self.workshop.point(experiment, self._targets[point.experiment], point.overrides, **parts)
 
+    def _code(self) -> SourceTree:
+        """Code may have been edited since the sweep began: each point looks at it again."""
+        self.workshop.code = self.workshop.code.up_to_date()
+        return self.workshop.code
+
     def _planned(self, point: Point) -> PointPlan:
         runner = self._runner(
             point, reporter=_PointReporter(point, self.reporter), executor=_NOBODY, code=self.workshop.code
@@ -137,12 +143,11 @@ class Sweep:
         """What came of a point; None if the sweep was stopped meanwhile."""
         begin = time.monotonic()
         self.reporter.point_started(point)
-        # Code may have been edited since the sweep began: each point looks at it again.
         runner = self._runner(
             point,
             reporter=_PointReporter(point, self.reporter),
             executor=slots.lane(point.index),
-            code=self.workshop.code.read_again(),
+            code=self._code(),
             surroundings=self._place,
             log_folder=point.id,
         )
