@@ -3,7 +3,8 @@
 What every step imports is imported once, and so is the module of each step, so a step begins within milliseconds. A
 request is one byte with three descriptors: the channel of the step, its log, the lock of its key. The job comes through
 the channel as one JSON line; the worker's events go back through it, and in the end how its process ended. Closing the
-channel ends the worker; closing the requests ends all of them and the server; the end of the server ends its workers.
+channel ends the worker; closing the requests ends all of them and the server. Should the server die, its workers go on
+and watch their channels themselves.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import time
 from pathlib import Path
 from typing import NoReturn
 
-from pipeline.engine.worker import Job, work
+from pipeline.engine.worker import Job, end_with_engine, work
 
 _MOST_BYTES = 1 << 16
 _TICK_NS = 50_000_000  # the clock of a file system is no finer
@@ -136,11 +137,13 @@ class _Server:
         return True
 
     def _become_worker(self, job: Job, channel: socket.socket, log: int, server: int) -> NoReturn:
-        """It keeps its own channel, log and lock, and nothing that belongs to others; and it ends with the server."""
-        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != server:
-            os._exit(1)
+        """It keeps its own channel, log and lock, and nothing that belongs to others."""
         signal.set_wakeup_fd(-1)
+        # A thread that watches the channel costs as much as a short step: it begins when nobody else does it.
+        signal.signal(signal.SIGUSR2, lambda *_: end_with_engine(channel))
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGUSR2)
+        if os.getppid() != server:
+            end_with_engine(channel)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         for other in (self._requests, self._woken, self._wake, *self._channels.values()):

@@ -1,6 +1,7 @@
 """The process that executes one step, forked by the server: its job as one JSON line, its channel for the answers.
 
 It answers with JSON lines: progress, then the outputs or one error. Whatever a library prints goes to the step's log.
+When the channel closes, the engine is gone and the worker ends at once: nothing works on behind a dead run.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import os
 import shutil
 import socket
 import sys
+import threading
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
@@ -98,6 +100,16 @@ def _explained(error: Exception, job: Job) -> dict[str, Any]:
         return {**told, "infrastructure": isinstance(error, HardwareError)}
     text = "".join(traceback.format_exception(error))
     return {"event": "error", "message": f"{type(error).__name__}: {error}", "exit_code": 1, "trace": text}
+
+
+def end_with_engine(channel: socket.socket) -> None:
+    """Watch the channel, and end this process when its other end is closed; nothing is ever sent through it."""
+
+    def watch() -> None:
+        channel.recv(1)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def work(job: Job, channel: socket.socket) -> NoReturn:
