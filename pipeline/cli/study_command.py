@@ -6,11 +6,20 @@ from typing import Annotated
 
 import typer
 
-from pipeline.cli.options import CORES, AsJson, Boards, Jobs, Settings, Virtual, chosen
+from pipeline.cli.options import (
+    Address,
+    AsJson,
+    Boards,
+    ExecutorName,
+    MostJobs,
+    Settings,
+    Virtual,
+    chosen,
+    chosen_place,
+)
 from pipeline.cli.output import print_json, print_lines, print_table
 from pipeline.cli.sweep_commands import INTERRUPTED, print_plan, same_command
 from pipeline.engine.assembly import RunOptions, Workshop
-from pipeline.engine.executor import LocalExecutor
 from pipeline.sweeps.display import board_for_stderr
 from pipeline.sweeps.study import study_config, study_spec, tabulated
 from pipeline.sweeps.sweep import Sweep
@@ -26,7 +35,9 @@ def study(
     only_plan: Annotated[bool, typer.Option("--plan", help="say what would run, and run nothing")] = False,
     board: Boards = None,
     virtual: Virtual = False,
-    jobs: Jobs = CORES,
+    jobs: MostJobs = None,
+    executor: ExecutorName = "local",
+    address: Address = None,
     as_json: AsJson = False,
 ) -> None:
     """Answer a question with many trainings: a table with standard errors, charts, and what of it is significant."""
@@ -37,7 +48,9 @@ def study(
         spec = study_spec(
             workshop.project, name, quick=quick, settings=settings or (), seeds=seeds, experiment=experiment
         )
-        asked = Sweep(workshop, spec, RunOptions(boards=board or (), virtual=virtual, settings=()), display)
+        place = chosen_place(executor, address, jobs, display.message)
+        options = RunOptions(boards=board or (), virtual=virtual, settings=(), **place.options)
+        asked = Sweep(workshop, spec, options, display)
         if only_plan:
             return print_plan(asked.plan(), as_json)
         if so_far:
@@ -47,7 +60,7 @@ def study(
             with asked.folder.held():
                 asked.folder.keep_question(spec, same_command())
                 try:
-                    results = asked.run(LocalExecutor(), jobs, asked.plan())
+                    results = asked.run(options.executor, place.jobs, asked.plan())
                 except KeyboardInterrupt:
                     display.write(f"interrupted: what has ended is kept; go on with: {' '.join(same_command())}")
                     raise typer.Exit(INTERRUPTED) from None

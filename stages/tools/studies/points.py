@@ -23,6 +23,7 @@ class Points:
 
     factors: tuple[str, ...]
     rows: pd.DataFrame
+    total: int
     open: int  # have not run yet
     failed: Sequence[str]  # what each says
 
@@ -52,7 +53,7 @@ def tidy(points: Sequence[Mapping[str, Any]]) -> Points:
         found += [{**named, **_numbers(row)} for row in point["rows"]] or [named]
     rows = pd.DataFrame(found)
     failed = [str(point["error"]) for point in points if point["state"] == "failed"]
-    return Points(factors, rows, sum(point["state"] == "open" for point in points), failed)
+    return Points(factors, rows, len(points), sum(point["state"] == "open" for point in points), failed)
 
 
 def artifact(folder: Path | None, step: str, name: str) -> Path | None:

@@ -27,6 +27,7 @@ def study(about: Mapping[str, Any], shown: Mapping[str, Any], points: Sequence[M
     show, told = show_config(about["name"], shown), tidy(points)
     table, charts = study_table(told, show), study_charts(told, show)
     words = _words(about, show, told)
+    out.mkdir(parents=True, exist_ok=True)
     page = out / "study.html"
     write_atomically(page, _page(about, show, table, words, charts).encode())
     write_atomically(out / "table.md", _markdown(about, table, words).encode())
@@ -45,7 +46,7 @@ def study(about: Mapping[str, Any], shown: Mapping[str, Any], points: Sequence[M
 def _words(about: Mapping[str, Any], show: ShowConfig, told: Points) -> list[str]:
     words = findings(told, show.measure, show.baseline)
     words += [f"The paper: {show.paper.about}"] if show.paper else []
-    words += [f"{told.open} of {told.open + len(told.rows)} points have not run yet."] if told.open else []
+    words += [f"{told.open} of {told.total} points have not run yet."] if told.open else []
     words += [f"{len(told.failed)} failed; the first: {told.failed[0]}"] if told.failed else []
     return [*words, *([_QUICK] if about["quick"] else [])]
 
