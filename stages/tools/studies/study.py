@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from stages.tools.studies.statistics import findings
 from stages.tools.studies.table import StudyTable, study_table
 
 _QUICK = "The quick profile: synthetic data and a few steps. It shows that the study runs, and nothing else."
+_library = functools.cache(chart_library)  # a second of work
 _NOT_IN_CSV = ("folder", "error")
 
 
@@ -66,7 +68,7 @@ def _page(
     rows = tuple(Row(tuple(Cell(text) for text in line)) for line in table.lines)
     return render(
         "study.html",
-        chart_library(),
+        _library(),
         charts,
         title=about["title"],
         kicker=f"study {about['name']}{', quick' if about['quick'] else ''}",

@@ -60,10 +60,10 @@ def _cell(rows: pd.DataFrame, column: str) -> str:
     if column not in rows or rows[column].isna().all():
         return NOTHING
     values = list(rows[column].dropna())
-    if column in ("fits", "widths") or isinstance(values[0], (bool, str)):
-        if column == "fits":
-            return f"{sum(bool(value) for value in values)} of {len(values)}"
-        return "; ".join(str(value) for value in values)
+    if column == "fits":
+        return f"{sum(bool(value) for value in values)} of {len(values)}"
+    if isinstance(values[0], str):
+        return "; ".join(dict.fromkeys(values))
     found = mean_of(values)
     assert found is not None
     two_sigma = rows.get(f"{column}_2sigma")  # of the measurements of one run, as the paper gives it
@@ -81,9 +81,11 @@ def _shown(value: float, column: str) -> str:
 def _numbers(rows: pd.DataFrame, columns: Sequence[str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for column in columns:
-        if column not in rows or column == "widths":
+        values = list(rows[column].dropna()) if column in rows else []
+        if any(isinstance(value, str) for value in values):
+            found[column] = "; ".join(dict.fromkeys(values))
             continue
-        mean = mean_of([float(value) for value in rows[column].dropna()])
+        mean = mean_of([float(value) for value in values])
         found |= {column: mean and mean.value, f"{column}_standard_error": mean and mean.error}
     return found
 

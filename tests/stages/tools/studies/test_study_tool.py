@@ -15,15 +15,14 @@ from pipeline.engine.assembly import Workshop
 from pipeline.errors import ConfigError
 from pipeline.sweeps.study import study_config, study_spec
 from stages.tools.comparison.tests_of_difference import anova_p, student_p, welch_p
+from stages.tools.studies.charts import study_charts
+from stages.tools.studies.points import tidy
 from stages.tools.studies.show import show_config
 from stages.tools.studies.study import study
 
 ROOT = Path(__file__).resolve().parents[4]
 ABOUT = {"name": "s", "title": "A title", "question": "A question?", "quick": False}
-SHOW = {
-    "columns": ["validation_accuracy", "size_bytes", "fits"],
-    "charts": ["bars", "pareto", "peak", "start", "heat", "layers"],
-}
+SHOW = {"columns": ["validation_accuracy", "size_bytes", "fits"], "charts": ["heat"]}
 
 
 def point(folder: Path, levels: dict[str, str], seed: int, accuracy: float, fits: bool = True, size: int = 900) -> dict:
@@ -71,16 +70,25 @@ def test_the_table_has_means_with_standard_errors_and_the_papers_figures_beside(
         f"(Welch's test, 3 and 3 seeds, p = {p:.2g} after Holm's correction)."
     )
     assert "The paper: table 9" in answer.text
-    drawn = {path.stem for path in (tmp_path / "figures").glob("*.svg")}
-    assert drawn == {
-        *("bars_validation_accuracy", "pareto_size_bytes", "pareto_peak_bytes", "pareto_macs", "peak", "heat"),
-        *("start_loss", "start_masks"),
-        *(f"pruning_{what}_{n}" for what in ("widths", "memory_bytes", "macs", "size_bytes") for n in (0, 1)),
-    }
     heat = list(csv.DictReader((tmp_path / "figures" / "heat.csv").read_text().splitlines()))
     assert [(row["across"], row["text"]) for row in heat if row["down"] == "mean"] == [("a", "N/A"), ("b", "N/A")]
     assert [row["text"] for row in heat if row["down"] == "seed 0"] == ["90.00", "95.00"]
     assert "A question?" in (tmp_path / "study.html").read_text()
+
+
+def test_every_kind_of_chart_is_a_drawing_of_the_points(tmp_path: Path) -> None:
+    values = two_methods(tmp_path)
+    points = [point(tmp_path, {"method": m}, s, each) for m in values for s, each in enumerate(values[m])]
+    kinds = ["bars", "pareto", "peak", "start", "heat", "layers"]
+    charts = {each.name: each for each in study_charts(tidy(points), show_config("s", {**SHOW, "charts": kinds}))}
+    assert charts.keys() == {
+        *("bars_validation_accuracy", "pareto_size_bytes", "pareto_peak_bytes", "pareto_macs", "peak", "heat"),
+        *("start_loss", "start_masks"),
+        *(f"pruning_{what}_{n}" for what in ("widths", "memory_bytes", "macs", "size_bytes") for n in (0, 1)),
+    }
+    assert charts["peak"].data["bytes"].tolist() == [4000, 3500, 4000, 3500, 3000, 2800, 3000, 2800]
+    assert charts["pareto_macs"].data["mean"].tolist() == pytest.approx([0.91, 0.955])
+    assert all("</g>" in chart.svg for name, chart in charts.items() if not name.startswith("pruning"))
 
 
 def test_what_is_no_more_than_chance_is_said_so_and_one_seed_says_nothing(tmp_path: Path) -> None:
@@ -113,13 +121,21 @@ def test_points_that_failed_or_have_not_run_are_counted_and_named(tmp_path: Path
 
 def test_rows_of_boards_are_lines_of_their_own_with_the_spread_of_their_measurements(tmp_path: Path) -> None:
     one = point(tmp_path, {"network": "x"}, 0, 0.9)
-    measured = {"board": "f7", "latency_ms": "84.0", "latency_ms_2sigma": "0.02", "n": "30", "energy_mj": ""}
+    measured = {
+        "board": "f7",
+        "latency_ms": "84.0",
+        "latency_ms_2sigma": "0.02",
+        "n": "30",
+        "energy_mj": "",
+        "source": "hardware",
+    }
     points = [{**one, "rows": (measured, {**measured, "board": "h7", "latency_ms": "", "latency_ms_2sigma": ""})}]
     paper = {"about": "", "rows": [{"network": "x", "board": "h7", "latency ms": "38.72 ± 0.01"}]}
-    answer = study(ABOUT, {"columns": ["latency_ms", "energy_mj", "n"], "paper": paper}, points, tmp_path)
+    shown = {"columns": ["latency_ms", "energy_mj", "n", "source"], "paper": paper}
+    answer = study(ABOUT, shown, points, tmp_path)
     assert answer.record["lines"] == [
-        ["x", "f7", "1", "84.000 ± 0.020 (2 sigma)", "–", "30", "–"],
-        ["x", "h7", "1", "–", "–", "30", "38.72 ± 0.01"],
+        ["x", "f7", "1", "84.000 ± 0.020 (2 sigma)", "–", "30", "hardware", "–"],
+        ["x", "h7", "1", "–", "–", "30", "hardware", "38.72 ± 0.01"],
     ]
 
 
