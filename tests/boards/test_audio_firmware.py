@@ -69,12 +69,14 @@ int main(void)
         (20, {"fft_size": 512, "window_samples": 400, "hop_samples": 160, "mel_bins": 23, "coefficients": 13}),
         (12, {"fft_size": 2048, "window_samples": 2048, "hop_samples": 512, "high_hz": 8000, "low_hz": 60}),
         (30, {"fft_size": 64, "window_samples": 64, "hop_samples": 64, "mel_bins": 10, "coefficients": 4}),
+        (49, {"coefficients": None, "high_hz": 7600}),
     ],
-    ids=["kws", "odd_log2", "long", "short"],
+    ids=["kws", "odd_log2", "long", "short", "log_mel"],
 )
-def test_features_are_those_of_the_host(frames: int, changes: dict[str, int], tmp_path: Path) -> None:
+def test_features_are_those_of_the_host(frames: int, changes: dict[str, int | None], tmp_path: Path) -> None:
     task = make_task(frames, **changes)
-    front_end = design_front_end("mfcc", STREAM, task.record, task.graph)
+    kind = "log_mel" if task.record["features"]["coefficients"] is None else "mfcc"
+    front_end = design_front_end(kind, STREAM, task.record, task.graph)
     (tmp_path / "front_end.h").write_text(front_end_header(front_end))
     (tmp_path / "front_end.c").write_text(front_end_source(front_end))
     (tmp_path / "main.c").write_text(MFCC_PROGRAM)

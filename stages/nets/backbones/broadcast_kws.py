@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from stages.nets.backbones.layers import ConvNorm, Head, Size
 
 # Blocks, channels in halves of `width`, stride along the frequencies, dilation along time.
+_MOST_BANDS = 20  # behind the stem, which halves more of them
 _STAGES = ((2, 2, 1, 1), (2, 3, 2, 2), (4, 4, 2, 4), (4, 5, 1, 8))
 
 
@@ -56,7 +57,8 @@ class BroadcastKws(nn.Module):
     def __init__(self, input_shape: tuple[int, int, int], classes: int, *, width: int) -> None:
         super().__init__()
         height, breadth, channels = input_shape
-        self.stem = ConvNorm(channels, 2 * width, 5, size=(height, breadth))
+        stride = (1, 2) if breadth > _MOST_BANDS else 1
+        self.stem = ConvNorm(channels, 2 * width, 5, size=(height, breadth), stride=stride)
         blocks: list[nn.Module] = []
         before, size = 2 * width, self.stem.size_out
         for count, halves, stride, dilation in _STAGES:
@@ -65,8 +67,9 @@ class BroadcastKws(nn.Module):
                 blocks.append(BroadcastBlock(before, wide, size=size, stride=step, dilation=dilation))
                 before, size = wide, blocks[-1].size_out
         self.blocks = nn.Sequential(*blocks)
-        self.depthwise = ConvNorm(before, before, 5, size=size, depthwise=True)
-        self.pointwise = ConvNorm(before, 4 * width, 1, size=size)
+        whole = (1, size[1])  # one column is left
+        self.depthwise = ConvNorm(before, before, (5, size[1]), size=size, stride=whole, depthwise=True)
+        self.pointwise = ConvNorm(before, 4 * width, 1, size=self.depthwise.size_out)
         self.head = Head(4 * width, classes)
 
     def forward(self, x: Tensor) -> Tensor:
