@@ -10,10 +10,20 @@ from typing import Annotated, Any
 
 import typer
 
-from pipeline.cli.options import CORES, AsJson, Boards, Jobs, Quick, Virtual, chosen
+from pipeline.cli.options import (
+    Address,
+    AsJson,
+    Boards,
+    ExecutorName,
+    MostJobs,
+    Quick,
+    Virtual,
+    chosen,
+    chosen_place,
+)
 from pipeline.cli.output import print_json, print_lines, print_table
 from pipeline.engine.assembly import RunOptions, Workshop
-from pipeline.engine.executor import LocalExecutor
+from pipeline.engine.executor import Executor
 from pipeline.errors import ConfigError
 from pipeline.stage import Answer
 from pipeline.sweeps.display import board_for_stderr
@@ -47,13 +57,16 @@ def sweep(
     quick: Quick = False,
     board: Boards = None,
     virtual: Virtual = False,
-    jobs: Jobs = CORES,
+    jobs: MostJobs = None,
+    executor: ExecutorName = "local",
+    address: Address = None,
     as_json: AsJson = False,
 ) -> None:
     """Run experiments with many settings and seeds; what they share runs once, what is done is not repeated."""
     begin = time.monotonic()
-    options = RunOptions(boards=board or (), virtual=virtual, settings=())
     with board_for_stderr() as display:
+        place = chosen_place(executor, address, jobs, display.message)
+        options = RunOptions(boards=board or (), virtual=virtual, settings=(), **place.options)
         workshop = Workshop(chosen.file, display.message)
         spec = asked_spec(
             workshop.project,
@@ -69,13 +82,15 @@ def sweep(
         )
         asked = Sweep(workshop, spec, options, display)
         if only_plan:
-            return _print_plan(asked.plan(), time.monotonic() - begin, as_json)
+            return print_plan(asked.plan(), as_json, time.monotonic() - begin)
         with asked.folder.held():
-            asked.folder.keep_question(spec, ["pipeline", *sys.argv[1:]])
+            asked.folder.keep_question(spec, same_command())
             try:
-                results, best = _results(asked, jobs)
+                results, best = _results(asked, options.executor, place.jobs)
             except KeyboardInterrupt:
-                display.write(f"interrupted: every point that has ended is kept; go on with: {_same_command()}")
+                display.write(
+                    f"interrupted: every point that has ended is kept; go on with: {shlex.join(same_command())}"
+                )
                 raise typer.Exit(INTERRUPTED) from None
             _print_results(asked, results, best, time.monotonic() - begin, as_json)
     if any(result.state == "failed" for result in results.values()):
@@ -86,29 +101,29 @@ def add_to(app: typer.Typer) -> None:
     app.command()(sweep)
 
 
-def _same_command() -> str:
-    return shlex.join(["pipeline", *sys.argv[1:]])
+def same_command() -> list[str]:
+    return ["pipeline", *sys.argv[1:]]
 
 
-def _print_plan(plans: list[PointPlan], seconds: float, as_json: bool) -> None:
+def print_plan(plans: list[PointPlan], as_json: bool, seconds: float | None = None) -> None:
     if as_json:
         return print_json([{"point": str(one.point), "status": one.status, "to_run": one.to_run} for one in plans])
     print_table([(str(one.point), one.status, f"{one.to_run} steps" if one.to_run else "") for one in plans])
     counts = [sum(one.status == status for one in plans) for status in ("up to date", "cached", "run")]
     sys.stderr.write(
-        f"{len(plans)} points: {counts[0]} up to date, {counts[1]} cached, {counts[2]} to run; "
-        f"planned in {seconds:.1f} s\n"
+        f"{len(plans)} points: {counts[0]} up to date, {counts[1]} cached, {counts[2]} to run"
+        f"{'' if seconds is None else f'; planned in {seconds:.1f} s'}\n"
     )
 
 
-def _results(sweep: Sweep, jobs: int) -> tuple[Mapping[Point, PointResult], list[dict[str, Any]]]:
+def _results(sweep: Sweep, executor: Executor, jobs: int) -> tuple[Mapping[Point, PointResult], list[dict[str, Any]]]:
     """Of every point, and with a search its best ones."""
     if sweep.spec.search is None:
-        return sweep.run(LocalExecutor(), jobs, sweep.plan()), []
+        return sweep.run(executor, jobs, sweep.plan()), []
     from pipeline.sweeps.search import objective_of, searched
 
     wanted = [objective_of(text) for text in sweep.spec.objectives]
-    found = searched(sweep, wanted, sweep.spec.search, LocalExecutor(), jobs, sweep.spec.sample_seed)
+    found = searched(sweep, wanted, sweep.spec.search, executor, jobs, sweep.spec.sample_seed)
     columns = [objective.column for objective in wanted]
     best = [
         {"settings": dict(point.settings), **dict(zip(columns, values, strict=True))} for point, values in found.best
@@ -134,7 +149,7 @@ def _print_results(
         lines.append(f"best: {' '.join(f'{key}={value}' for key, value in one['settings'].items())}: {figures}")
     lines += [f"failed: {point}: {(result.error or '').splitlines()[0]}" for point, result in failed]
     if failed:
-        lines.append(f"failed points are tried again by: {_same_command()}")
+        lines.append(f"failed points are tried again by: {shlex.join(same_command())}")
     if as_json:
         print_json(record)
     else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ from pipeline.config import Experiment, Project, load_experiment, load_project, 
 from pipeline.digest import file_digest
 from pipeline.engine.cache import Cache
 from pipeline.engine.dag import Dag, Step, build_dag, load_steps, section_models
-from pipeline.engine.executor import LocalExecutor
+from pipeline.engine.executor import Executor, LocalExecutor
 from pipeline.engine.runner import Reporter, Runner, Selection
 from pipeline.engine.source_notes import SourceNotes
 from pipeline.engine.sources import SourceTree, imported_names
@@ -34,6 +34,8 @@ class RunOptions:
     only: str | None = None
     force: Sequence[str] = ()
     until: str | None = None  # no step beyond this one
+    executor: Executor = field(default_factory=LocalExecutor)
+    attached: Callable[[], frozenset[str]] | None = None  # boards where the steps run; None: those of this machine
 
 
 def load_experiments(
@@ -53,7 +55,7 @@ class Workshop:
         self.cache = open_cache(self.project, report)
         self.code = source_tree(self.project, self.cache)
         self._models = section_models(self.steps)
-        self._dags: dict[tuple[Target, ...], Dag] = {}
+        self._dags: dict[tuple[tuple[Target, ...], str | None], Dag] = {}
 
     def experiment(self, name: str, quick: bool, settings: Sequence[str]) -> Experiment:
         return load_experiment(self.project, name, quick=quick, settings=settings, models=self._models)
@@ -61,18 +63,25 @@ class Workshop:
     def targets(self, experiment: Experiment, options: RunOptions, reporter: Reporter) -> list[Target]:
         return _targets(self.project, experiment, options, reporter)
 
-    def point(self, experiment: Experiment, targets: Sequence[Target], settings: Sequence[str], **parts: Any) -> Runner:
+    def point(
+        self,
+        experiment: Experiment,
+        targets: Sequence[Target],
+        settings: Sequence[str],
+        until: str | None = None,
+        **parts: Any,
+    ) -> Runner:
         """One of many runs: `parts` are the reporter, the executor and what else a runner is made of."""
-        known = tuple(targets)
+        known = (tuple(targets), until)
         if known not in self._dags:
-            self._dags[known] = build_dag(self.steps, known)
+            self._dags[known] = _dag(self.steps, *known)
         words = ["run", experiment.name, *(["--quick"] if experiment.quick else [])]
         return Runner(
             project=self.project,
             experiment=experiment,
             dag=self._dags[known],
             cache=self.cache,
-            selection=Selection(),
+            selection=Selection(until=until),
             words=words,
             overrides=tuple(settings),
             **parts,
@@ -158,10 +167,7 @@ def _runner(
     words: Sequence[str],
 ) -> Runner:
     targets = _targets(project, experiment, options, reporter)
-    dag = build_dag(steps, targets)
-    if options.until is not None:
-        wanted = {options.until} | dag.upstream_steps(options.until)
-        dag = build_dag({name: step for name, step in steps.items() if name in wanted}, targets)
+    dag = _dag(steps, targets, options.until)
     for step in (options.start, options.only, *options.force):
         if step is not None:
             dag.step_named(step)
@@ -173,11 +179,20 @@ def _runner(
         cache=cache,
         selection=Selection(options.start, options.only, frozenset(options.force), options.until),
         reporter=reporter,
-        executor=LocalExecutor(),
+        executor=options.executor,
         words=words,
         overrides=tuple(options.settings),
         code=source_tree(project, cache),
     )
+
+
+def _dag(steps: dict[str, Step], targets: Sequence[Target], until: str | None) -> Dag:
+    """All steps, or those up to one of them."""
+    dag = build_dag(steps, targets)
+    if until is None:
+        return dag
+    wanted = {dag.step_named(until)} | dag.upstream_steps(until)
+    return build_dag({name: step for name, step in steps.items() if name in wanted}, targets)
 
 
 def _targets(project: Project, experiment: Experiment, options: RunOptions, reporter: Reporter) -> list[Target]:
@@ -185,7 +200,8 @@ def _targets(project: Project, experiment: Experiment, options: RunOptions, repo
     names = tuple(dict.fromkeys(options.boards)) or experiment.boards
     for name in options.boards:  # those of an experiment are looked at with the sources of its steps, at no cost
         project.refuse_unknown_board("--board", name)
-    attached = None if options.virtual else project.attached_boards()
+    look = options.attached or project.attached_boards
+    attached = None if options.virtual else look()
     if attached is None:
         return [Target(name, "virtual") for name in names]
     absent = [name for name in names if name not in attached]

@@ -47,6 +47,18 @@ class PruningRun(Run):
     def forward(self, x: Tensor) -> Tensor:
         return self.pruner(x)
 
+    def news(self) -> str:
+        """That the training is too short for the usual pace."""
+        if self.pruning is None:
+            return ""
+        usual, chosen = self.task.config.with_usual_pace(), self.pruning.config
+        told = [
+            f"{words} {getattr(chosen, key):g} (usually {getattr(usual, key):g})"
+            for key, words in (("rate", "rate"), ("update_every", "widths updated every"), ("start_step", "from step"))
+            if getattr(chosen, key) != getattr(usual, key)
+        ]
+        return f"short training, faster pruning: {', '.join(told)}" if told else ""
+
     def after_step(self, examples: int, loss: float) -> None:
         """Count the work, and update the widths when it is time."""
         self.macs_trained += examples * self.channels.resources.macs  # masked channels too, until the shrink

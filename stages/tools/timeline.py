@@ -12,6 +12,7 @@ from html import escape
 
 from stages.graph.graph import Graph
 from stages.graph.memory.arena_layout import ArenaLayout
+from stages.graph.memory.memory_record import StoredTensor, memory_record
 
 _LEFT, _TOP, _RIGHT, _PLOT_HEIGHT, _LEGEND = 84, 64, 132, 360, 30  # pixels
 _LABELS = 150  # below the axis, for the names of the ops
@@ -36,26 +37,13 @@ _FILLS = {  # by the op that computes the tensor
 _OTHER_FILL = "#8a7358"
 
 
-@dataclass(frozen=True)
-class _Block:
-    """A tensor in the picture; times in ops, a half where it shares a column."""
-
-    start: float
-    end: float
-    offset: int
-    size_bytes: int
-    kind: str
-    label: str
-    title: str
-
-
 def timeline(graph: Graph, layout: ArenaLayout, title: str) -> str:
     """The picture of a graph whose ops run in the order in which they stand."""
     count = len(graph.ops)
     column = min(_WIDEST, max(_NARROWEST, _PLOT_WIDTH / count))
     width, height = _LEFT + count * column + _RIGHT, _TOP + _PLOT_HEIGHT + _LABELS
     axis = _Axis(column, _PLOT_HEIGHT / _ceiling(layout.arena_bytes))
-    blocks = _blocks(graph, layout)
+    blocks = memory_record(graph, layout).tensors
     hottest = max(range(count), key=lambda op: layout.live_bytes[op])
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height}" '
@@ -88,48 +76,25 @@ class _Axis:
         return _TOP + _PLOT_HEIGHT - offset * self.pixels_per_byte
 
 
-def _blocks(graph: Graph, layout: ArenaLayout) -> list[_Block]:
-    count = len(graph.ops)
-    first = {index: 0.0 for index in graph.inputs}
-    last = {index: 1.0 for index in graph.inputs}
-    maker = {index: "input" for index in graph.inputs}
-    for now, op in enumerate(graph.ops):
-        operands = list(graph.activations_of(op))
-        last.update(dict.fromkeys(operands, now + 1.0))
-        for index in op.outputs:
-            first[index], last[index], maker[index] = float(now), now + 1.0, op.kind
-            for operand in operands:
-                if layout.offsets[operand] == layout.offsets[index] >= 0:  # in place, or the same under another shape
-                    first[index] = last[operand] = now + 0.5
-    last.update((index, float(count)) for index in graph.outputs if index in first)
-    found = []
-    for index in first:
-        tensor = graph.tensors[index]
-        if layout.offsets[index] < 0:
-            continue
-        shape = "x".join(map(str, tensor.shape))
-        ops = f"ops {int(first[index])} to {max(int(first[index]), -int(-last[index] // 1) - 1)}"
-        where = f"{tensor.nbytes:,} B at offset {layout.offsets[index]:,}, {ops}"
-        words = f"{tensor.name} ({shape})\n{maker[index]}\n{where}"
-        found.append(
-            _Block(first[index], last[index], layout.offsets[index], tensor.nbytes, maker[index], tensor.name, words)
-        )
-    return found
+def _title(tensor: StoredTensor) -> str:
+    shape = "x".join(map(str, tensor.shape))
+    ops = f"ops {int(tensor.start)} to {max(int(tensor.start), -int(-tensor.end // 1) - 1)}"
+    return f"{tensor.name} ({shape})\n{tensor.kind}\n{tensor.size_bytes:,} B at offset {tensor.offset:,}, {ops}"
 
 
-def _block(axis: _Axis, block: _Block) -> str:
+def _block(axis: _Axis, block: StoredTensor) -> str:
     left, right = axis.x(block.start) + 0.5, axis.x(block.end) - 0.5
     top, bottom = axis.y(block.offset + block.size_bytes), axis.y(block.offset)
     height = max(1.0, bottom - top - 0.8)
     fill = _FILLS.get(block.kind, _OTHER_FILL)
     shape = (
         f'<rect x="{left:.1f}" y="{top + 0.4:.1f}" width="{max(1.0, right - left):.1f}" height="{height:.1f}" rx="2" '
-        f'fill="{fill}" fill-opacity="0.88"><title>{escape(block.title)}</title></rect>'
+        f'fill="{fill}" fill-opacity="0.88"><title>{escape(_title(block))}</title></rect>'
     )
     room = int((right - left - 8) / _CHARACTER)
     if height < 13 or room < 3:
         return shape
-    text = _shortened(block.label, room)
+    text = _shortened(block.name, room)
     middle = top + height / 2 + 3.8
     label = f'<text x="{left + 5:.1f}" y="{middle:.1f}" fill="#ffffff" pointer-events="none">{escape(text)}</text>'
     return f"{shape}\n{label}"
@@ -182,7 +147,7 @@ def _scale_lines(axis: _Axis, arena_bytes: int, count: int) -> list[str]:
     return parts
 
 
-def _legend(blocks: Sequence[_Block]) -> list[str]:
+def _legend(blocks: Sequence[StoredTensor]) -> list[str]:
     parts, x = [], float(_LEFT)
     y = _TOP - _LEGEND + 8
     for kind in dict.fromkeys(block.kind for block in blocks):

@@ -98,6 +98,10 @@ class Run:
     def forward(self, x: Tensor) -> Tensor:
         return self.net(x)
 
+    def news(self) -> str:
+        """What people should know of this training before it begins, because they did not ask for it."""
+        return ""
+
     def begin_epoch(self) -> None:
         """Before the first step of an epoch."""
 
@@ -137,6 +141,8 @@ def train(recipe: Recipe, start: Start[AnyRun], batches: Batches, progress: Prog
     progress.start(recipe.epochs, "epoch")
     if run.epoch or run.so_far.steps:
         progress.advance(run.epoch, note="resumed")
+    elif news := run.news():
+        progress.advance(0, note=news)
     while run.epoch < recipe.epochs:
         run.losses.append(_train_epoch(recipe, run, batches, checkpoint))
         run.epoch += 1

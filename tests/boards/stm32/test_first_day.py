@@ -17,6 +17,7 @@ from stages.firmware.build.toolchain import Toolchain
 from stages.firmware.link_settings import link_settings
 from stages.firmware.stage import Firmware, FirmwareConfig
 from stages.graph.graph import Graph
+from tests.benchmarks.firmware.findings_before import FINDINGS, Finding
 from tests.boards.stm32.clocked import CYCLES_PER_READ
 from tests.boards.stm32.emulated_board import READY, EmulatedBoard
 from tests.boards.stm32.register_model import BIT, Silicon
@@ -217,3 +218,9 @@ def test_inferences_behind_each_other_are_timed_one_by_one_in_cycles(name: str, 
     assert (ends[-1] - ends[0]) / load_board(name).clock_hz * 1e6 == pytest.approx(end - start, abs=5)
     board.ask(b"infer 40 0%")
     assert board.ask(b"laps%").count(b"m-lap-[") == 33, "the first 32 of them"
+
+
+@pytest.mark.parametrize("finding", FINDINGS, ids=lambda finding: finding.name)
+def test_what_was_mended_on_paper_can_be_taken_back_to_see_its_test_fail(finding: Finding) -> None:
+    """`python -m tests.benchmarks.firmware.findings_before` does so; here only that its texts are still today's."""
+    assert (Path(__file__).parents[3] / finding.file).read_text().count(finding.today) == 1

@@ -280,3 +280,15 @@ def test_a_late_start_leaves_the_network_whole_until_then(data, tmp_path):
     prune(data, tmp_path / "out", start_step=30)
     _, rows = trajectory_of(tmp_path / "out")
     assert int(rows[0]["step"]) == 30
+
+
+def test_a_training_too_short_for_the_usual_pace_says_at_once_what_it_does_instead(data, tmp_path):
+    progress = Silent(die_after=1)
+    with pytest.raises(KeyboardInterrupt):
+        prune(data, tmp_path / "out", progress=progress, update_every=None)
+    pace, _ = progress.notes
+    assert pace.startswith("short training, faster pruning: widths updated every ") and pace.endswith("(usually 20)")
+    progress = Silent(die_after=1)
+    with pytest.raises(KeyboardInterrupt):
+        prune(data, tmp_path / "given", progress=progress)
+    assert len(progress.notes) == 1

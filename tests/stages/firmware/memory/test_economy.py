@@ -38,6 +38,12 @@ def test_where_there_is_room_no_kernel_gives_way() -> None:
     assert compile_within(graph, runtime_bytes(graph), weights="fast").calls == free.calls
 
 
+def test_whole_tensors_to_compare_with_keep_the_fast_kernels() -> None:
+    graph = dscnn()
+    free = compile_model(graph, weights="fast", runtime="classic")
+    assert compile_within(graph, 1, weights="fast", runtime="classic").calls == free.calls
+
+
 def test_buffers_shrink_first_and_portable_kernels_come_last() -> None:
     builder = Int8Builder(0)
     graph = builder.graph(builder.conv(builder.input(12, 12, 4), 8, (3, 3), ConvOptions()))
