@@ -15,6 +15,7 @@ from pipeline.errors import StageError
 from stages.nets.config import BudgetConfig
 from stages.report.bringup_record import bringup_words
 from stages.report.completion import completed
+from stages.report.content import verdict
 from stages.report.figures import (
     BoardFigures,
     Bound,
@@ -27,7 +28,7 @@ from stages.report.figures import (
 )
 from stages.report.stage import Report
 from stages.report.terminal import table_text
-from tests.stages.report.report_inputs import BOARD, TWIN, make_report, make_tables, put
+from tests.stages.report.report_inputs import BOARD, TWIN, inputs, make_report, make_tables, put
 
 SUMMARY_COLUMNS = (
     "experiment,board,source,data_source,n,accuracy_int8,size_bytes,peak_bytes,arena_bytes,macs,flash_bytes,ram_bytes,"
@@ -244,6 +245,29 @@ def test_table_tells_what_else_a_device_showed(report: Report) -> None:
 
 def test_table_names_the_excess(tmp_path: Path) -> None:
     assert "exceeded by 300 B" in make_tables(tmp_path, plan=PLAN | {"peak_bytes": 52_000})[1]
+
+
+def test_budgets_of_the_firmware_stand_beside_what_was_predicted_and_what_was_found(tmp_path: Path) -> None:
+    given = {TWIN: {"latency_ms": 19.5, "flash_bytes": 90_000}, BOARD: {"energy_mj": 13.0}, "stove": {"ram_bytes": 1}}
+    predicted = {TWIN: {"latency_ms": 19.25, "flash_bytes": 79_000}, BOARD: {"energy_mj": 12.25}}
+    metrics = {"before": {"macs": 5}, "macs_trained_relative": 0.5, "device": {"budget": given, "predicted": predicted}}
+    rows = inputs(tmp_path)
+    put(rows["prune_metrics"], metrics)
+    trained = [rows[name] for name in ("dataset", "accuracy", "plan", "prune_metrics", "budget")]
+    network = network_figures("kws", *trained)
+    per_board = ("footprint", "samples", "device", "device_accuracy")
+    boards = [board_figures(name, *(rows[kind][name] for kind in per_board)) for name in (TWIN, BOARD)]
+    lines = [" ".join(line.split()) for line in table_text(network, boards).splitlines()]
+    start = lines.index("firmware budget predicted found")
+    assert lines[start + 1 : start + 5] == [
+        f"latency on {TWIN} 19.500 ms 19.250 ms 20.000 ms, modelled exceeded",
+        f"flash on {TWIN} 90,000 B 79,000 B 80,000 B, linked holds",
+        f"energy on {BOARD} 13.000 mJ 12.250 mJ 12.500 mJ, measured holds",
+        "RAM on stove 1 B - -",
+    ]
+    told = verdict(network, boards)
+    assert told.tone == "bad" and f"atency on {TWIN}" in told.sentence
+    assert f"latency on {TWIN}: budget 19.500 ms, predicted 19.250 ms, found 20.000 ms, modelled" in told.reasons
 
 
 def test_the_text_of_the_report_is_pinned(report: Report) -> None:
