@@ -30,6 +30,7 @@ class Program:
     objects: dict[str, Symbol]
     sections: dict[str, Symbol]  # those that take memory on the device
     functions: tuple[Symbol, ...] = ()
+    global_functions: frozenset[str] = frozenset()  # known outside of their files
 
     def code_at(self, address: int, size_bytes: int) -> bytes:
         """Up to `size_bytes` bytes of the image, none where it has none."""
@@ -61,6 +62,11 @@ def read_program(path: Path) -> Program:
                 for symbol in symbols
                 if symbol["st_info"]["type"] == "STT_FUNC"
             )
+            shared = frozenset(
+                symbol.name
+                for symbol in symbols
+                if symbol["st_info"]["type"] == "STT_FUNC" and symbol["st_info"]["bind"] == "STB_GLOBAL"
+            )
             sections = {
                 section.name: Symbol(section.name, section["sh_addr"], section["sh_size"])
                 for section in elf.iter_sections()
@@ -68,4 +74,4 @@ def read_program(path: Path) -> Program:
             }
     except (OSError, ELFError) as error:
         raise ToolError(f"{path}: not readable as an ELF image ({error}); run the firmware step again") from error
-    return Program(segments, objects, sections, functions)
+    return Program(segments, objects, sections, functions, shared)

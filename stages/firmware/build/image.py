@@ -25,6 +25,7 @@ VIRTUAL = BOARDS_FOLDER / "virtual"
 INCLUDES = (FIRMWARE, FIRMWARE / "core", FIRMWARE / "link")  # what the firmware's own files name headers from
 
 BUILD_ID_DIGITS = 16
+KERNEL_FOLDER = "kernels-"  # how the name of the folder begins that holds their objects
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +89,7 @@ class _Objects:
 
 @cache
 def _kernel_objects(optimise: str, fpu: str, _contents: str) -> _Objects:
-    folder = tempfile.TemporaryDirectory(prefix="kernels-")
+    folder = tempfile.TemporaryDirectory(prefix=KERNEL_FOLDER)
     tools = Toolchain(optimise=optimise, path_names={BOARDS_FOLDER: "boards"}, fpu=fpu)
     files = tools.compile_all(kernel_sources(), INCLUDES, {}, Path(folder.name).resolve() / "objects")
     return _Objects(files, folder)

@@ -85,12 +85,10 @@ class Toolchain:
         with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
             return list(pool.map(compile_one, sources))
 
-    def link(self, objects: Sequence[Path], scripts: Sequence[Path], output: Path) -> Path:
-        """An ELF image; the scripts are read in turn."""
-        script_flags = [f"-Wl,-T,{script}" for script in scripts]
-        run_tool(
-            [COMPILER, *self.core_flags, *LINK_FLAGS, *script_flags, *map(str, objects), *_LIBRARIES, "-o", str(output)]
-        )
+    def link(self, objects: Sequence[Path], scripts: Sequence[Path], output: Path, options: Sequence[str] = ()) -> Path:
+        """An ELF image; the scripts are read in turn. `options` are the linker's own."""
+        flags = [*LINK_FLAGS, *(f"-Wl,-T,{script}" for script in scripts), *(f"-Wl,{option}" for option in options)]
+        run_tool([COMPILER, *self.core_flags, *flags, *map(str, objects), *_LIBRARIES, "-o", str(output)])
         return output
 
 

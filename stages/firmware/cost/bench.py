@@ -18,7 +18,14 @@ from hil.virtual.instruction import CoreParameters
 from hil.virtual.profiler import host_compiler, profile_program, profiler_plugin
 from hil.virtual.program import Program, read_program
 from pipeline.errors import ToolError
-from stages.firmware.build.image import FIRMWARE, INCLUDES, VIRTUAL, device_sources, kernel_objects
+from stages.firmware.build.image import (
+    FIRMWARE,
+    INCLUDES,
+    KERNEL_FOLDER,
+    VIRTUAL,
+    device_sources,
+    kernel_objects,
+)
 from stages.firmware.build.toolchain import Toolchain
 from stages.firmware.cost.trace import Trace, TracedPiece, constant_names, traced_pieces
 from stages.firmware.kernels.calls import KernelCall
@@ -29,6 +36,8 @@ _MOST_TRACED = 50  # a trace is long
 _MOST_BYTES = 2 << 20  # of an image, of what its flash has
 _DEFINES = {"BOARD_NAME": '"bench"', "BOARD_CLOCK_HZ": "1u", "BOARD_BAUD": "115200u", "BOARD_MEASURES_ENERGY": "0"}
 _DEPENDING = frozenset({"softmax"})
+_CODE = "*(.text*)"  # in sections.ld
+_FIRST_OFFSET = 0x1000  # of the kernels, to see where the first one comes to lie
 _NAMES = re.compile(r"\b((?:op|fused)_\d)")
 _MAIN = """
 {includes}
@@ -87,11 +96,25 @@ class Task:
 
 
 @dataclass(frozen=True)
+class KernelPlaces:
+    """Which kernels an image has, and where the first of them lies; the others follow as they do there."""
+
+    functions: tuple[str, ...]
+    first: str
+    address: int
+
+
+@dataclass(frozen=True)
 class Setting:
-    """How the kernels are compiled, and what core runs them."""
+    """How the kernels are compiled, and what core runs them.
+
+    `kernels`: where they lie. QEMU runs code in pieces that end with a page, and the cycle model sees a piece and the
+    one before, so that the same code is a little faster or slower elsewhere.
+    """
 
     optimise: str
     core: CoreParameters = CoreParameters()
+    kernels: KernelPlaces | None = None
 
 
 def prices(tasks: Sequence[Task], setting: Setting, *, traced: bool = False) -> list[Price]:
@@ -121,9 +144,8 @@ def _priced(tasks: Sequence[Task], setting: Setting, traced: bool) -> list[Price
         (folder / "kernels.S").write_text(".syntax unified\n.thumb\n.cpu cortex-m7\n" + "\n".join(assembly.values()))
         tools = _tools(setting.optimise)
         own = tools.compile_all([folder / "main.c", folder / "kernels.S"], INCLUDES, _DEFINES, folder / "objects")
-        scripts = [VIRTUAL / "memory.ld", FIRMWARE / "core" / "sections.ld"]
         objects = [*kernel_objects(setting.optimise, tools.fpu).values(), *_objects(setting.optimise).files, *own]
-        image = tools.link(objects, scripts, folder / "bench.elf")
+        image = _linked(tools, objects, setting.kernels, folder)
         profiles = profile_program(image, setting.core, profiler_plugin(compiler), traced=traced)
         program = read_program(image)
     sizes = {symbol.name: symbol.size_bytes for symbol in program.functions}
@@ -142,6 +164,37 @@ def _priced(tasks: Sequence[Task], setting: Setting, traced: bool) -> list[Price
 def _depends(task: Task) -> bool:
     """Whether a call's time depends on its input; those of others do by a clipped value or two."""
     return task.call.kernel in _DEPENDING
+
+
+def kernel_places(program: Program, optimise: str, fpu: str) -> KernelPlaces | None:
+    """Of an image; None where it has no kernels."""
+    every = _kernel_functions(optimise, fpu) & program.global_functions
+    found = sorted((each.address, each.name) for each in program.functions if each.name in every)
+    return KernelPlaces(tuple(name for _, name in found), found[0][1], found[0][0]) if found else None
+
+
+@cache
+def _kernel_functions(optimise: str, fpu: str) -> frozenset[str]:
+    return frozenset().union(*(read_program(file).global_functions for file in kernel_objects(optimise, fpu).values()))
+
+
+def _linked(tools: Toolchain, objects: Sequence[Path], kernels: KernelPlaces | None, folder: Path) -> Path:
+    """The image; with `kernels` where they shall be."""
+    memory, sections, image = VIRTUAL / "memory.ld", FIRMWARE / "core" / "sections.ld", folder / "bench.elf"
+    if kernels is None:
+        return tools.link(objects, [memory, sections], image)
+    own = folder / "sections.ld"
+    text = sections.read_text()
+    assert text.count(_CODE) == 1
+    own.write_text(text.replace(_CODE, f". = KERNELS_OFFSET;\n        */{KERNEL_FOLDER}*/*(.text*)\n        {_CODE}"))
+    offset, kept = _FIRST_OFFSET, [f"-u,{name}" for name in kernels.functions]
+    for _ in range(2):
+        tools.link(objects, [memory, own], image, [f"--defsym=KERNELS_OFFSET={offset}", *kept])
+        at = next(each.address for each in read_program(image).functions if each.name == kernels.first)
+        if at == kernels.address:
+            break
+        offset += kernels.address - at
+    return image
 
 
 def _fixed(program: Program, task: Task) -> list[TracedPiece]:

@@ -7,17 +7,20 @@ network (start-up, link, variables) is read off one image that was linked with t
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from itertools import product
 from pathlib import Path
 
 from boards import Board
 from hil.virtual.instruction import CoreParameters
-from hil.virtual.program import read_program
+from hil.virtual.program import Program, read_program
+from pipeline.errors import StageError
 from stages.firmware.build.image import build_images, write_sources
-from stages.firmware.cost.bench import Price, Setting, Task
+from stages.firmware.cost.bench import Price, Setting, Task, kernel_places
 from stages.firmware.cost.fills import fill_cycles
 from stages.firmware.cost.layout import PLACE_BYTES, Layout, Reference, reference_of
 from stages.firmware.cost.price_list import PriceList
@@ -92,6 +95,22 @@ class Cost:
         return self.latency_ms * self.power_w
 
 
+@dataclass(frozen=True, eq=False)
+class _Image:
+    """What was linked, and of what."""
+
+    twin: Program
+    flash_bytes: int
+    ram_bytes: int
+    model: CompiledModel
+    placement: Placement
+
+    def beside_bytes(self, prices: Sequence[Price]) -> tuple[int, int]:
+        """Flash and RAM that are not the network's own."""
+        own = _own_bytes(self.model, self.placement, prices)
+        return self.flash_bytes - own[0], self.ram_bytes - own[1]
+
+
 class Compiler:
     """Compiles one network, at any widths, as one firmware section asks for."""
 
@@ -99,6 +118,7 @@ class Compiler:
         self.graph, self.full, self.settings = graph, tuple(full), settings
         self._known: dict[tuple[int, ...], CompiledModel] = {}
         self._beside: dict[tuple[object, ...], tuple[int, int]] = {}
+        self._images: dict[tuple[str, frozenset[str]], _Image] = {}
         self._references: dict[tuple[str, frozenset[str]], Reference] = {}
 
     def model(self, widths: Sequence[int]) -> CompiledModel:
@@ -117,19 +137,28 @@ class Compiler:
         return self._known[key]
 
     def tasks(self, widths: Sequence[int]) -> list[Task]:
-        model = self.model(widths)
-        return [Task(model.network, call) for call in model.calls]
+        return _tasks(self.model(widths))
+
+    def prepare(self, many: Iterable[Sequence[int]], boards: Iterable[Board], prices: PriceList) -> None:
+        """Price all that the costs at these widths will need, in as few goes as can be."""
+        wanted: dict[Setting, list[Task]] = {}
+        for widths, board in product(many, list(boards)):
+            model = self.model(widths)
+            with contextlib.suppress(StageError):  # which the cost itself will tell
+                image = self._image(model, self._placement(model, board), board)
+                wanted.setdefault(self._placed_setting(board, image), []).extend(_tasks(model))
+        for setting, tasks in wanted.items():
+            prices.of(tasks, setting, traced=True)
 
     def cost(self, widths: Sequence[int], board: Board, prices: PriceList) -> Cost:
         """On this board."""
         model = self.model(widths)
-        key = tuple(widths)
-        placement = place(model, board, copy_weights=self.settings.spare_ram == "weights")
-        setting = self.setting(board)
-        found = prices.of(self.tasks(widths), setting, traced=True)
-        layout = Layout(model, placement, board, found, self._reference(model, placement, board, found))
-        fills = fill_cycles(layout, board)
-        own = _own_bytes(model, placement, found)
+        placement = self._placement(model, board)
+        image = self._image(model, placement, board)
+        setting = self._placed_setting(board, image)
+        found = prices.of(_tasks(model), setting, traced=True)
+        reference = self._reference(image, board, setting, prices)
+        fills = fill_cycles(Layout(model, placement, board, found, reference), board)
         return Cost(
             layers=tuple(
                 LayerCost(
@@ -151,34 +180,48 @@ class Compiler:
             power_w=board.power_active_w,
             arena_bytes=_arena_bytes(model, placement),
             scratch_bytes=model.scratch_bytes,
-            own_bytes=own,
-            beside=partial(self._beside_bytes, key, board, found),
+            own_bytes=_own_bytes(model, placement, found),
+            beside=partial(self._beside_bytes, tuple(widths), board, found),
         )
 
     def setting(self, board: Board) -> Setting:
         core = CoreParameters(**(board.calibration.core if board.calibration else {}))
         return Setting("Os" if self.settings.weights == "small" else self.settings.optimise, core)
 
-    def _reference(
-        self, model: CompiledModel, placement: Placement, board: Board, prices: Sequence[Price]
-    ) -> Reference:
-        """An image with the same kernels, for where its code lies."""
+    def _placed_setting(self, board: Board, image: _Image) -> Setting:
+        """With the kernels where the firmware has them."""
+        setting = self.setting(board)
+        return replace(setting, kernels=kernel_places(image.twin, setting.optimise, board.fpu))
+
+    def _placement(self, model: CompiledModel, board: Board) -> Placement:
+        return place(model, board, copy_weights=self.settings.spare_ram == "weights")
+
+    def _image(self, model: CompiledModel, placement: Placement, board: Board) -> _Image:
+        """One with the same kernels, for where its code lies."""
         key = board.name, _kernels(model)
+        if key not in self._images:
+            self._images[key] = self._link(model, placement, board)
+        return self._images[key]
+
+    def _reference(self, image: _Image, board: Board, setting: Setting, prices: PriceList) -> Reference:
+        key = board.name, _kernels(image.model)
         if key not in self._references:
-            self._link(model, placement, board, prices)
+            found = prices.of(_tasks(image.model), setting, traced=True)
+            self._references[key] = reference_of(image.twin, image.model, image.placement, found)
+            self._beside[_kinds(image.model, image.placement, board)] = image.beside_bytes(found)
         return self._references[key]
 
     def _beside_bytes(self, widths: tuple[int, ...], board: Board, prices: Sequence[Price]) -> tuple[int, int]:
         """Flash and RAM that come with these kernels beside the network's own: of one image that has them."""
         model = self.model(widths)
-        placement = place(model, board, copy_weights=self.settings.spare_ram == "weights")
-        if _kinds(model, placement, board) not in self._beside:
-            self._link(model, placement, board, prices)
-        return self._beside[_kinds(model, placement, board)]
+        placement = self._placement(model, board)
+        kinds = _kinds(model, placement, board)
+        if kinds not in self._beside:
+            self._beside[kinds] = self._link(model, placement, board).beside_bytes(prices)
+        return self._beside[kinds]
 
-    def _link(self, model: CompiledModel, placement: Placement, board: Board, prices: Sequence[Price]) -> None:
-        """Build the images of a network for what they say of others."""
-        own = _own_bytes(model, placement, prices)
+    def _link(self, model: CompiledModel, placement: Placement, board: Board) -> _Image:
+        """Build a network's images for what they say of others."""
         with tempfile.TemporaryDirectory(prefix="linked-") as name:
             folder = Path(name)
             write_sources(model, "priced", placement, folder / "generated")
@@ -187,8 +230,11 @@ class Compiler:
             twin = read_program(images.twin)
         copied = sections.get(_COPIED, 0) if placement.ram_weights else 0
         ram = sum(count for region, count in used.items() if region != "flash") - copied
-        self._beside[_kinds(model, placement, board)] = used["flash"] - own[0], ram - own[1]
-        self._references[board.name, _kernels(model)] = reference_of(twin, model, placement, prices)
+        return _Image(twin, used["flash"], ram, model, placement)
+
+
+def _tasks(model: CompiledModel) -> list[Task]:
+    return [Task(model.network, call) for call in model.calls]
 
 
 def _kernels(model: CompiledModel) -> frozenset[str]:

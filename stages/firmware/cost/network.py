@@ -123,10 +123,8 @@ class NetworkCost:
 
     def prepare(self, many: Iterable[Sequence[int]]) -> None:
         """Price all that the exact costs at these widths will need in one go."""
-        settings = {self._compiler.setting(board): None for board in self.boards.values()}
-        tasks = [task for widths in many if tuple(widths) not in self._exact for task in self._compiler.tasks(widths)]
-        for setting in settings:
-            self._prices.of(tasks, setting, traced=True)
+        unknown = [tuple(widths) for widths in many if tuple(widths) not in self._exact]
+        self._compiler.prepare(unknown, self.boards.values(), self._prices)
 
     def anchor(self, widths: Sequence[int]) -> None:
         """Let the quick cost agree with the exact one here."""
