@@ -29,7 +29,7 @@ Key = tuple[str, ...]
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the same safe loader in C where it is built
 _TOP_LEVEL = (
     *("steps", "model_steps", "tools", "bench", "known_boards", "show", "programs", "least_versions", "ci"),
-    *("defaults", "quick", "quick_at_most", "experiments", "seeds", "sweeps", "store"),
+    *("defaults", "quick", "quick_at_most", "experiments", "seeds", "sweeps", "store", "resources"),
 )
 _EXPERIMENT_ONLY = ("description", "boards", "quick", "extends")
 _NOT_INHERITED = ("ci",)  # of the built-in file: its baseline lies in the repository

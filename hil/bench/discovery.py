@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from hil.bench.locks import LENT
 from pipeline.errors import HardwareAbsent, HardwareError
 
 ST_VENDOR_ID = 0x0483
@@ -51,6 +52,13 @@ def attached_boards() -> tuple[str, ...]:
     return tuple(sorted({found.board for found in attached_devices() if found.board}))
 
 
+def probe_serials() -> frozenset[str]:
+    """Serial numbers of the probes on USB, without a look at any of them."""
+    return frozenset(
+        str(port.serial_number) for port in _usb_ports() if port.vid == ST_VENDOR_ID and port.serial_number
+    )
+
+
 def attached_devices(
     ports: Callable[[], Iterable[UsbPort]] | None = None,
     identify: Callable[[], Mapping[str, Identity]] | None = None,
@@ -76,8 +84,12 @@ def attached_devices(
 
 
 def find_board(board: str, devices: Iterable[AttachedBoard] | None = None, probe_serial: str = "") -> AttachedBoard:
-    """The attached board of that name; with two of a kind the probe's serial number must say which."""
+    """The attached board of that name; with two of a kind the probe's serial number must say which.
+
+    Where a worker lends this process one, that one is meant.
+    """
     known = tuple(attached_devices() if devices is None else devices)
+    probe_serial = probe_serial or os.environ.get(LENT, "")
     wanted_serial = probe_serial.upper()
     matching = [found for found in known if found.board == board and wanted_serial in ("", found.probe_serial.upper())]
     if len(matching) == 1:

@@ -30,6 +30,7 @@ from types import TracebackType
 from pipeline.errors import HardwareError
 
 FOLDER_NAME = "tinyml-bench-locks"
+LENT = "TINYML_LENT_BOARD"  # environment: serial number of the board that `pipeline worker` holds for this process
 _POLL_S = 0.05
 _GRACE_S = 0.2  # somebody who looks for the holder takes the lock for an instant
 _NOTE_BYTES = 4096
@@ -61,7 +62,9 @@ class Lock:
 
     @property
     def path(self) -> Path:
-        return self._folder / f"{_file_name(self.name)}.lock"
+        """Where the worker that offers a board holds its lock, its jobs keep each other away by another one."""
+        is_lent = self.name == f"board {os.environ.get(LENT)}"
+        return self._folder / f"{_file_name(self.name)}{'.lent' if is_lent else ''}.lock"
 
     def acquire(self) -> None:
         """Take the lock, or raise with the name of its holder."""

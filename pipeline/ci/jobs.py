@@ -11,7 +11,7 @@ import csv
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -107,22 +107,22 @@ def ci_config(project: Project) -> CiConfig:
 
 
 def tasks_of(
-    project: Project, config: CiConfig, boards: str, only: Sequence[str], settings: Sequence[str], reporter: Reporter
+    project: Project, config: CiConfig, boards: str, only: Sequence[str], options: RunOptions, reporter: Reporter
 ) -> list[Task]:
     """Every experiment and model on every board wanted; raises `HardwareAbsent` where that leaves nothing."""
-    attached = project.attached_boards() or frozenset()
+    attached = (options.attached or project.attached_boards)() or frozenset()
     names = tuple(only) or (tuple(project.experiments) if config.experiments is None else config.experiments)
     brought = {path.stem: project.root / path for path in config.models if not only or path.stem in only}
     tasks = []
     trained = [name for name in names if name not in brought]
-    for experiment in load_experiments(project, trained, quick=config.quick, settings=settings):
+    for experiment in load_experiments(project, trained, quick=config.quick, settings=options.settings):
         for target in _targets(boards, experiment.boards, attached):
-            run = _experiment_run(project, experiment.name, config.quick, target, settings, reporter)
+            run = _experiment_run(project, experiment.name, config.quick, target, options, reporter)
             tasks.append(Task(experiment.run_name, target, run))
     for name, path in brought.items():
         listed = config.boards or tuple(project.document.below("defaults").values.get("boards", ()))
         for target in _targets(boards, listed, attached):
-            tasks.append(Task(name, target, _model_run(project, path, target, settings, reporter)))
+            tasks.append(Task(name, target, _model_run(project, path, target, options, reporter)))
     if not tasks:
         known = ", ".join(sorted(attached)) or "none"
         raise HardwareAbsent(
@@ -195,15 +195,15 @@ def _is_infrastructure(error: PipelineError) -> bool:
     return error.infrastructure if isinstance(error, StepFailed) else isinstance(error, HardwareError)
 
 
-def _options(target: Target, settings: Sequence[str]) -> RunOptions:
-    return RunOptions(boards=(target.board,), virtual=target.source == "virtual", settings=settings)
+def _options(target: Target, options: RunOptions) -> RunOptions:
+    return replace(options, boards=(target.board,), virtual=target.source == "virtual")
 
 
 def _experiment_run(
-    project: Project, name: str, quick: bool, target: Target, settings: Sequence[str], reporter: Reporter
+    project: Project, name: str, quick: bool, target: Target, options: RunOptions, reporter: Reporter
 ) -> Callable[[], Row]:
     def run() -> Row:
-        runner = experiment_runner(project.file, name, quick, _options(target, settings), reporter)
+        runner = experiment_runner(project.file, name, quick, _options(target, options), reporter)
         rows = artifact_paths(runner.run(jobs=1))[project.show.get("rows", "")]
         found = [row for row in csv.DictReader(rows.read_text().splitlines()) if row["board"] == target.board]
         return {**found[0], "experiment": runner.experiment.run_name, "source": target.source}
@@ -212,10 +212,10 @@ def _experiment_run(
 
 
 def _model_run(
-    project: Project, model: Path, target: Target, settings: Sequence[str], reporter: Reporter
+    project: Project, model: Path, target: Target, options: RunOptions, reporter: Reporter
 ) -> Callable[[], Row]:
     def run() -> Row:
-        runner = model_runner(project.file, model, None, None, _options(target, settings), reporter)
+        runner = model_runner(project.file, model, None, None, _options(target, options), reporter)
         folders = {outcome.node.step: outcome.entry.folder for outcome in runner.run(jobs=1)}
         record: Mapping[str, Any] = project.tool("measured")(folders).record
         plain = {key: "" if value is None else _text(value) for key, value in record.items()}

@@ -9,9 +9,22 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from pipeline.api.console import reporter_for_stderr
+from pipeline.api.console import PlainReporter, reporter_for_stderr
 from pipeline.api.execution import finished_run
-from pipeline.cli.options import CORES, AsJson, Jobs, Network, OneBoard, Quick, Settings, Virtual, chosen
+from pipeline.cli.options import (
+    CORES,
+    Address,
+    AsJson,
+    ExecutorName,
+    Jobs,
+    Network,
+    OneBoard,
+    Quick,
+    Settings,
+    Virtual,
+    chosen,
+    chosen_place,
+)
 from pipeline.cli.output import print_answer, print_json, print_table
 from pipeline.config import load_project
 from pipeline.engine.assembly import RunOptions
@@ -122,6 +135,8 @@ def ci(
     table: Annotated[Path | None, typer.Option("--csv", help="write one row a board", metavar="FILE.csv")] = None,
     update_baseline: Annotated[bool, typer.Option("--update-baseline", help="make this run the baseline")] = False,
     settings: Settings = None,
+    executor: ExecutorName = "local",
+    address: Address = None,
     as_json: AsJson = False,
 ) -> None:
     """Run all configured experiments on boards or twins and compare with the baseline; exit code 1 if one got worse."""
@@ -140,7 +155,9 @@ def ci(
     only = [name for given in experiments or () for name in given.split(",") if name]
     results = []
     with reporter_for_stderr() as reporter:
-        for task in tasks_of(project, config, on, only, settings or (), reporter):
+        place = chosen_place(executor, address, None, reporter.message)
+        options = RunOptions(boards=(), virtual=False, settings=settings or (), **place.options)
+        for task in tasks_of(project, config, on, only, options, reporter):
             reporter.message(f"ci: {task}")
             before = known.get(task.identity) if not update_baseline else None
             results.append(run_task(task, config.retries, before, tolerances))
@@ -160,6 +177,21 @@ def ci(
         raise typer.Exit(1)
 
 
+def worker(
+    address: Annotated[str, typer.Option("--address", help="of the Ray cluster to join", metavar="HOST:PORT")],
+    virtual: Annotated[
+        list[str] | None, typer.Option("--virtual", help="offer the twin of this board, too", metavar="NAME")
+    ] = None,
+) -> None:
+    """Offer the boards of this machine to a Ray cluster until Ctrl-C, by kind and by the probe's serial number."""
+    from pipeline.cluster.board_worker import BoardWorker
+
+    project = load_project(chosen.file)
+    for name in virtual or ():
+        project.refuse_unknown_board("--virtual", name)
+    BoardWorker(address, project.function("offer")(), virtual or (), PlainReporter().message).serve()
+
+
 def _print_results(results: Sequence[TaskResult]) -> None:
     titles = ("experiment", "board", "source", "status", "retries", "compared", "worse", "better")
     print_table([titles, *(result.as_cells() for result in results)])
@@ -174,5 +206,5 @@ def _print_results(results: Sequence[TaskResult]) -> None:
 
 
 def add_to(app: typer.Typer) -> None:
-    for function in (boards, bringup, calibrate, ci, diff, profile):
+    for function in (boards, bringup, calibrate, ci, diff, profile, worker):
         app.command()(function)

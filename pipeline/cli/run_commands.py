@@ -13,7 +13,19 @@ import typer
 
 from pipeline.api.console import PlainReporter, reporter_for_stderr
 from pipeline.api.run import completed
-from pipeline.cli.options import CORES, AsJson, Boards, ExperimentName, Jobs, Quick, Settings, Virtual, chosen
+from pipeline.cli.options import (
+    Address,
+    AsJson,
+    Boards,
+    ExecutorName,
+    ExperimentName,
+    MostJobs,
+    Quick,
+    Settings,
+    Virtual,
+    chosen,
+    chosen_place,
+)
 from pipeline.cli.output import print_answer, print_json, print_lines
 from pipeline.config import load_project
 from pipeline.engine.assembly import RunOptions, cache_root, experiment_runner
@@ -53,19 +65,28 @@ def run(
     track: Annotated[
         str | None, typer.Option("--track", help="log the run there when it is done", metavar="mlflow:URI")
     ] = None,
-    jobs: Jobs = CORES,
+    jobs: MostJobs = None,
+    executor: ExecutorName = "local",
+    address: Address = None,
     as_json: AsJson = False,
 ) -> None:
     """Run an experiment: whatever is not cached, in order."""
     begin = time.monotonic()
     tracker = None if track is None else check_tracker(track)
-    options = RunOptions(
-        boards=board or (), virtual=virtual, settings=settings or (), start=start, only=only, force=force or ()
-    )
     with reporter_for_stderr() as reporter:
+        place = chosen_place(executor, address, jobs, reporter.message)
+        options = RunOptions(
+            boards=board or (),
+            virtual=virtual,
+            settings=settings or (),
+            start=start,
+            only=only,
+            force=force or (),
+            **place.options,
+        )
         runner = experiment_runner(chosen.file, experiment, quick, options, reporter)
         try:
-            outcomes = runner.run(jobs)
+            outcomes = runner.run(place.jobs)
         except KeyboardInterrupt:
             reporter.message(_interrupted(runner))
             raise typer.Exit(INTERRUPTED) from None

@@ -10,10 +10,20 @@ from typing import Annotated, Any
 
 import typer
 
-from pipeline.cli.options import CORES, AsJson, Boards, Jobs, Quick, Virtual, chosen
+from pipeline.cli.options import (
+    Address,
+    AsJson,
+    Boards,
+    ExecutorName,
+    MostJobs,
+    Quick,
+    Virtual,
+    chosen,
+    chosen_place,
+)
 from pipeline.cli.output import print_json, print_lines, print_table
 from pipeline.engine.assembly import RunOptions, Workshop
-from pipeline.engine.executor import LocalExecutor
+from pipeline.engine.executor import Executor
 from pipeline.errors import ConfigError
 from pipeline.stage import Answer
 from pipeline.sweeps.display import board_for_stderr
@@ -47,13 +57,16 @@ def sweep(
     quick: Quick = False,
     board: Boards = None,
     virtual: Virtual = False,
-    jobs: Jobs = CORES,
+    jobs: MostJobs = None,
+    executor: ExecutorName = "local",
+    address: Address = None,
     as_json: AsJson = False,
 ) -> None:
     """Run experiments with many settings and seeds; what they share runs once, what is done is not repeated."""
     begin = time.monotonic()
-    options = RunOptions(boards=board or (), virtual=virtual, settings=())
     with board_for_stderr() as display:
+        place = chosen_place(executor, address, jobs, display.message)
+        options = RunOptions(boards=board or (), virtual=virtual, settings=(), **place.options)
         workshop = Workshop(chosen.file, display.message)
         spec = asked_spec(
             workshop.project,
@@ -73,7 +86,7 @@ def sweep(
         with asked.folder.held():
             asked.folder.keep_question(spec, ["pipeline", *sys.argv[1:]])
             try:
-                results, best = _results(asked, jobs)
+                results, best = _results(asked, options.executor, place.jobs)
             except KeyboardInterrupt:
                 display.write(f"interrupted: every point that has ended is kept; go on with: {_same_command()}")
                 raise typer.Exit(INTERRUPTED) from None
@@ -101,14 +114,14 @@ def _print_plan(plans: list[PointPlan], seconds: float, as_json: bool) -> None:
     )
 
 
-def _results(sweep: Sweep, jobs: int) -> tuple[Mapping[Point, PointResult], list[dict[str, Any]]]:
+def _results(sweep: Sweep, executor: Executor, jobs: int) -> tuple[Mapping[Point, PointResult], list[dict[str, Any]]]:
     """Of every point, and with a search its best ones."""
     if sweep.spec.search is None:
-        return sweep.run(LocalExecutor(), jobs, sweep.plan()), []
+        return sweep.run(executor, jobs, sweep.plan()), []
     from pipeline.sweeps.search import objective_of, searched
 
     wanted = [objective_of(text) for text in sweep.spec.objectives]
-    found = searched(sweep, wanted, sweep.spec.search, LocalExecutor(), jobs, sweep.spec.sample_seed)
+    found = searched(sweep, wanted, sweep.spec.search, executor, jobs, sweep.spec.sample_seed)
     columns = [objective.column for objective in wanted]
     best = [
         {"settings": dict(point.settings), **dict(zip(columns, values, strict=True))} for point, values in found.best

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ from pipeline.config import Experiment, Project, load_experiment, load_project, 
 from pipeline.digest import file_digest
 from pipeline.engine.cache import Cache
 from pipeline.engine.dag import Dag, Step, build_dag, load_steps, section_models
-from pipeline.engine.executor import LocalExecutor
+from pipeline.engine.executor import Executor, LocalExecutor
 from pipeline.engine.runner import Reporter, Runner, Selection
 from pipeline.engine.source_notes import SourceNotes
 from pipeline.engine.sources import SourceTree, imported_names
@@ -34,6 +34,8 @@ class RunOptions:
     only: str | None = None
     force: Sequence[str] = ()
     until: str | None = None  # no step beyond this one
+    executor: Executor = field(default_factory=LocalExecutor)
+    attached: Callable[[], frozenset[str]] | None = None  # boards where the steps run; None: those of this machine
 
 
 def load_experiments(
@@ -173,7 +175,7 @@ def _runner(
         cache=cache,
         selection=Selection(options.start, options.only, frozenset(options.force), options.until),
         reporter=reporter,
-        executor=LocalExecutor(),
+        executor=options.executor,
         words=words,
         overrides=tuple(options.settings),
         code=source_tree(project, cache),
@@ -185,7 +187,8 @@ def _targets(project: Project, experiment: Experiment, options: RunOptions, repo
     names = tuple(dict.fromkeys(options.boards)) or experiment.boards
     for name in options.boards:  # those of an experiment are looked at with the sources of its steps, at no cost
         project.refuse_unknown_board("--board", name)
-    attached = None if options.virtual else project.attached_boards()
+    look = options.attached or project.attached_boards
+    attached = None if options.virtual else look()
     if attached is None:
         return [Target(name, "virtual") for name in names]
     absent = [name for name in names if name not in attached]

@@ -24,7 +24,7 @@ from pipeline.engine.tool_versions import package_version
 from pipeline.errors import ConfigError
 
 Ingredients = dict[str, Any]
-_ABSENT = "not installed"
+ABSENT = "not installed"
 
 
 def ingredients_of(
@@ -66,9 +66,9 @@ def _fixed(node: Node, dag: Dag, code: SourceTree) -> Ingredients:
     for name, path in extra_sources(node, stage.sources, code.roots).items():
         found[f"file.{name}"] = code.tree_digest(path)
     for package in stage.packages:
-        found[f"version.{package}"] = package_version(package) or _ABSENT
+        found[f"version.{package}"] = package_version(package) or ABSENT
     for program in (*stage.programs_for(node.target), *stage.optional_programs):
-        found[f"version.{program}"] = code.version_of(program) or _ABSENT
+        found[f"version.{program}"] = code.version_of(program) or ABSENT
     return found
 
 

@@ -288,7 +288,7 @@ class Runner:
 
         outputs = self.executor.run(
             str(node),
-            self._job(node, sources, built, self.cache.checkpoint_folder(key)),
+            self._job(node, sources, built, self.cache.checkpoint_folder(key), ingredients),
             lock=lock,
             log=self._log(node),
             on_event=on_event,
@@ -319,7 +319,9 @@ class Runner:
         self.reporter.finished(node, outcome.status, outcome.seconds)
         return outcome
 
-    def _job(self, node: Node, sources: Mapping[Node, Entry], out_dir: Path, checkpoint_dir: Path) -> Job:
+    def _job(
+        self, node: Node, sources: Mapping[Node, Entry], out_dir: Path, checkpoint_dir: Path, made_of: Ingredients
+    ) -> Job:
         stage = self.dag.stage(node)
         artifacts: dict[str, Path | dict[str, Path] | None] = {}
         for artifact, makers in self.dag.inputs[node].items():
@@ -338,6 +340,7 @@ class Runner:
             target=node.target,
             out_dir=out_dir,
             checkpoint_dir=checkpoint_dir,
+            made_of=made_of,
         )
 
     def _log(self, node: Node, what: str = "") -> Path:

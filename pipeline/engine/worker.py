@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from pipeline.errors import DiskFull, HardwareError, PipelineError
 from pipeline.stage import Checkpoint, Progress, Stage, Target
@@ -43,6 +43,8 @@ class Job(BaseModel):
     out_dir: Path
     checkpoint_dir: Path
     check: str | None = None  # 'module:function' to be called instead of the step
+    # Ingredients behind its key: another machine must have the same code and tools. Not for the process of the step.
+    made_of: dict[str, Any] = Field(default_factory=dict, exclude=True)
 
 
 class _EventProgress:

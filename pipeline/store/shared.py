@@ -81,7 +81,7 @@ class SharedStore:
     def publish(self, step: str, key: str, folder: Path) -> None:
         def act() -> None:
             self.push(step, key, folder)
-            self._drop_checkpoint(key)
+            self.drop_checkpoint(key)
 
         self._if_it_answers(act, None)
 
@@ -118,7 +118,7 @@ class SharedStore:
         for path, digest in record["files"].items():
             target = into / path
             target.parent.mkdir(parents=True, exist_ok=True)
-            if not self._fetch_object(digest, target):
+            if not self.fetch_object(digest, target):
                 self._report(
                     f"store: {name}: {path} is missing or damaged; the entry is removed and the step runs again"
                 )
@@ -138,9 +138,7 @@ class SharedStore:
             return False
         with self.working():
             for path, digest in record["files"].items():
-                place, file = _object_name(digest), folder / path
-                if self.bucket.size_bytes(place) != file.stat().st_size:
-                    self.bucket.send(file, place)
+                self.send_object(folder / path, digest)
             self.bucket.write(name, content)
         return True
 
@@ -164,12 +162,20 @@ class SharedStore:
             if self.bucket.fetch(listed.name, fresh):  # the step compares its bytes with its name
                 os.replace(fresh, into / Path(listed.name).name)
 
-    def _drop_checkpoint(self, key: str) -> None:
+    def drop_checkpoint(self, key: str) -> None:
+        """Of a step that has ended, if this process sent one."""
         if self._saved.pop(key, None) is not None:
             for listed in self.bucket.names(f"checkpoints/{key}"):
                 self.bucket.remove(listed.name)
 
-    def _fetch_object(self, digest: str, target: Path) -> bool:
+    def send_object(self, file: Path, digest: str) -> None:
+        """The bytes of a file, unless they are there. Call while `working`."""
+        place = _object_name(digest)
+        if self.bucket.size_bytes(place) != file.stat().st_size:
+            self.bucket.send(file, place)
+
+    def fetch_object(self, digest: str, target: Path) -> bool:
+        """Verified; False if there is none that can be had whole."""
         place = _object_name(digest)
         for _ in range(_FETCHES):
             if not self.bucket.fetch(place, target):

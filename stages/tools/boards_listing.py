@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from boards import board_names, load_board
 from hil.bench.bench_file import load_bench
 from hil.bench.inventory import Inventory, Listed, take_inventory
-from pipeline.stage import Answer
+from pipeline.stage import Answer, read_json
 
 _TITLES = ("probe", "board", "port", "drive", "instrument", "state")
 
@@ -16,6 +18,13 @@ _TITLES = ("probe", "board", "port", "drive", "instrument", "state")
 def boards(bench: Path) -> Answer:
     """Everything attached; `bench` need not exist."""
     return described(take_inventory(load_bench(bench) if bench.exists() else None), bench.name)
+
+
+def probe_of(artifacts: Mapping[str, Any], sections: Mapping[str, Mapping[str, Any]]) -> str:
+    """Which probe a step must have: the one that flashed, else the one that the configuration names; '' for any."""
+    if "flash" in artifacts:
+        return str(read_json(artifacts["flash"])["probe_serial"])
+    return str(sections.get("flash", {}).get("probe_serial", ""))
 
 
 def described(found: Inventory, bench_name: str) -> Answer:

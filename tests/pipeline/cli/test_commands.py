@@ -19,8 +19,11 @@ from pipeline.api.console import PlainReporter
 from pipeline.ci.jobs import ci_config, tasks_of
 from pipeline.cli.__main__ import app, main
 from pipeline.config import load_project
+from pipeline.engine.assembly import RunOptions
 from pipeline.errors import ConfigError, HardwareAbsent
 from pipeline.records.store import RunStore
+
+NO_OPTIONS = RunOptions(boards=(), virtual=False, settings=())
 
 STEP = """
 from dataclasses import dataclass
@@ -188,7 +191,7 @@ def test_ci_runs_what_is_asked_on_the_boards_that_are_asked(
     project: Path, boards: str, only: list[str], wanted: str
 ) -> None:
     loaded = load_project(project / "pipeline.yaml")
-    tasks = tasks_of(loaded, ci_config(loaded), boards, only, (), PlainReporter())
+    tasks = tasks_of(loaded, ci_config(loaded), boards, only, NO_OPTIONS, PlainReporter())
     assert " ".join("/".join(task.identity) for task in tasks) == wanted
     assert str(tasks[-1]).endswith(f"on kiln ({tasks[-1].target.source})")
 
@@ -197,7 +200,7 @@ def test_ci_without_a_board_is_hardware_absent(project: Path) -> None:
     loaded = load_project(project / "pipeline.yaml")
     for boards, sentence in (("stove", "--boards stove: not attached"), (",", "attached boards are kiln; attach one")):
         with pytest.raises(HardwareAbsent, match=sentence):
-            tasks_of(loaded, ci_config(loaded), boards, [], (), PlainReporter())
+            tasks_of(loaded, ci_config(loaded), boards, [], NO_OPTIONS, PlainReporter())
 
 
 def test_ci_compares_with_the_baseline_that_it_wrote(project: Path, tmp_path: Path) -> None:

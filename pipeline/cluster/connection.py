@@ -1,0 +1,85 @@
+"""The address of a Ray cluster -> a connection to it, and who is in it."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import logging
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pipeline.errors import ConfigError, PipelineError
+
+EXTRA = "tinyml-pipeline[ray]"
+
+
+class ClusterError(PipelineError):
+    """The cluster cannot be reached or used."""
+
+
+def ray_module(who: str) -> Any:
+    """Ray, imported when it is needed; `who` asked for it."""
+    if importlib.util.find_spec("ray") is None:
+        raise ConfigError(f"{who}: Ray is not installed; install it with: pip install '{EXTRA}'")
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    return importlib.import_module("ray")
+
+
+@dataclass(frozen=True)
+class ClusterNode:
+    """A machine, or a board of one."""
+
+    id: str
+    host: str
+    resources: Mapping[str, float]
+
+
+class Cluster:
+    """A connection; it ends with this process."""
+
+    def __init__(self, address: str | None) -> None:
+        self.ray = ray_module("--executor ray")
+        if not self.ray.is_initialized():
+            _connect(self.ray, address)
+
+    def nodes(self) -> list[ClusterNode]:
+        return [
+            ClusterNode(one["NodeID"], one["NodeManagerHostname"], dict(one["Resources"]))
+            for one in self.ray.nodes()
+            if one["Alive"]
+        ]
+
+    def offered(self) -> frozenset[str]:
+        """Names of everything that nodes have, such as 'CPU' and 'board:nucleo_f767zi'."""
+        return frozenset(name for node in self.nodes() for name in node.resources)
+
+    def boards(self) -> frozenset[str]:
+        """Kinds of real boards that workers offer."""
+        return frozenset(name.partition(":")[2] for name in self.offered() if name.startswith("board:"))
+
+    def width(self) -> int:
+        """How many steps can run at once, if each takes one processor or one board."""
+        boards = ("board:", "twin:")
+        amounts = [
+            amount
+            for node in self.nodes()
+            for name, amount in node.resources.items()
+            if name == "CPU" or name.startswith(boards)
+        ]
+        return max(1, int(sum(amounts)))
+
+
+def _connect(ray: Any, address: str | None) -> None:
+    known = {} if address is None else {"address": address}
+    try:
+        ray.init(**known, log_to_driver=False, logging_level=logging.ERROR)
+    except (ConnectionError, ValueError, RuntimeError, OSError) as error:
+        said = str(error).strip().splitlines() or [type(error).__name__]
+        raise ClusterError(
+            f"--address {address}: no cluster can be used there ({said[0]}); "
+            f"start one with `ray start --head`, and join it here with `ray start --address={address}`"
+        ) from error
+    # Ray prints what its own processes log when one of them is lost: a run says that in a sentence of its own.
+    ray._private.worker.print_to_stdstream = lambda *_, **__: None
