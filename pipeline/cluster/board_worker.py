@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import IO, Any, Protocol
 
 from pipeline.cluster.connection import ClusterError, ray_module
+from pipeline.cluster.node import OFFERS
 from pipeline.cluster.resources import board_resource, probe_resource
 from pipeline.errors import HardwareError
 from pipeline.stage import Target
@@ -136,13 +137,13 @@ class BoardWorker:
         argv = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", f"--address={self._address}"]
         argv += ["--num-cpus=0", "--num-gpus=0", f"--resources={json.dumps(offered)}", "--disable-usage-stats"]
         argv += [f"--object-store-memory={_OBJECT_STORE_BYTES}", "--include-log-monitor=false"]
-        slow = {"RAY_raylet_start_wait_time_s": "120"}  # a small computer
+        named = {OFFERS: f", which offers {', '.join(offered)}", "RAY_raylet_start_wait_time_s": "120"}
         return subprocess.Popen(
             argv,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
-            env={**slow, **os.environ, **self._bench.environment(serial)},
+            env={**named, **os.environ, **self._bench.environment(serial)},
             start_new_session=True,  # Ctrl-C is for this process; it withdraws its boards in order
             preexec_fn=_die_with_parent(),
         )
