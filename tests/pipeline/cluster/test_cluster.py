@@ -137,6 +137,22 @@ def test_a_board_is_offered_locked_and_withdrawn_and_its_steps_run_on_its_node(
     assert "--board stove: not attached" in absent.stderr
 
 
+def test_a_node_with_other_tools_is_passed_over(toy: ToyProject, cluster: SmallCluster, tmp_path: Path) -> None:
+    shares_the_cache(toy, cluster)
+    toy.edit("toy_mill.py", '@stage("mill")', '@stage("mill", optional_programs=("toy-mill",))')
+    (tmp_path / "toy-mill").write_text("#!/bin/sh\necho 7\n")
+    (tmp_path / "toy-mill").chmod(0o755)
+    toy.environment["PATH"] = f"{tmp_path}:{os.environ['PATH']}"
+    command = ("run", "bread", "--virtual", "--executor", "ray", "--set", "mill.rounds=3")
+    refused = toy.run(*command, check=1)
+    assert "mill: a node is passed over, it would make something else: " in refused.stderr
+    assert refused.stderr.splitlines()[-1].endswith("version.toy-mill: 7 -> not installed")
+    cluster.start_node("second", 1, {"PATH": toy.environment["PATH"]})
+    cluster.wait_until_up("second")
+    assert "passed over" in toy.run(*command, "--json").stderr or "[ran on" in log_of(toy, "mill")
+    assert toy.executed().count("mill") == 1
+
+
 def tasks_named(step: str) -> list[int]:
     """Processes of Ray's that run it now: they are called by their task."""
     found = []
