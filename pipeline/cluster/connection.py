@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import logging
 import os
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -79,6 +80,9 @@ def _connect(ray: Any, address: str | None) -> None:
     named = address or os.environ.get("RAY_ADDRESS")
     alone = {"address": "local", "include_dashboard": False, "object_store_memory": _OBJECT_STORE_BYTES}
     known = alone if named is None else {"address": named}
+    if named is None and "RAY_AUTH_MODE" not in os.environ:
+        # Left to itself Ray writes a token into the user's home, and clusters started later would ask for it.
+        os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": uuid.uuid4().hex}
     try:
         ray.init(**known, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, ValueError, RuntimeError, OSError) as error:

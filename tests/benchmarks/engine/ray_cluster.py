@@ -23,7 +23,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -58,22 +58,22 @@ class Place:
     """A folder with pipeline.yaml, its cache and runs."""
 
     folder: Path
-    address: str | None = None
-    log: list[str] = field(default_factory=list)
+    cluster: SmallCluster | None = None
 
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / "pipeline.yaml", self.folder)
 
     def command(self) -> list[str]:
-        where = [] if self.address is None else ["--executor", "ray", "--address", self.address]
+        where = [] if self.cluster is None else ["--executor", "ray", "--address", self.cluster.address]
         settings = [f"--set={key}={value}" for key, value in SHORT.items()]
         words = ["sweep", "kws_dscnn_s", "--quick", "--virtual", "--seeds", "0..2", "--name", "twelve", *settings]
         return [sys.executable, "-m", "pipeline.cli", *words, "-j", "4", *where]
 
     def start(self) -> subprocess.Popen[bytes]:
+        env = environment() | ({} if self.cluster is None else self.cluster.access)
         with (self.folder / "sweep.log").open("ab") as log:
-            return subprocess.Popen(self.command(), cwd=self.folder, env=environment(), stdout=log, stderr=log)
+            return subprocess.Popen(self.command(), cwd=self.folder, env=env, stdout=log, stderr=log)
 
     def sweep(self) -> float:
         begin = time.monotonic()
@@ -165,7 +165,7 @@ def compare(promises: Promises, local: Place, other: Place) -> None:
 
 
 def whole(promises: Promises, cluster: SmallCluster, local: Place, folder: Path) -> None:
-    place = Place(folder / "whole", cluster.address)
+    place = Place(folder / "whole", cluster)
     seconds = place.sweep()
     sys.stdout.write(f"the sweep on the cluster took {seconds:.0f} s\n")
     compare(promises, local, place)
@@ -179,7 +179,7 @@ def whole(promises: Promises, cluster: SmallCluster, local: Place, folder: Path)
 
 
 def killed(promises: Promises, cluster: SmallCluster, local: Place, folder: Path) -> None:
-    place = Place(folder / "killed", cluster.address)
+    place = Place(folder / "killed", cluster)
     driver = place.start()
     try:
         node = cluster.processes["two"].pid

@@ -56,7 +56,7 @@ def toy(tmp_path: Path, cluster: SmallCluster) -> ToyProject:
     (made.root / "toy_bench.py").write_text(BENCH)
     (made.root / "table.json").write_text(json.dumps({SERIAL: "stove"}))
     made.edit("pipeline.yaml", "bench: toy_bench:attached", "bench: toy_bench:attached\ntools: {offer: toy_bench:Toys}")
-    made.environment = {"PIPELINE_CACHE": str(tmp_path / "cache"), "RAY_ADDRESS": cluster.address}
+    made.environment = {"PIPELINE_CACHE": str(tmp_path / "cache"), "RAY_ADDRESS": cluster.address, **cluster.access}
     return made
 
 
