@@ -29,7 +29,7 @@ Key = tuple[str, ...]
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the same safe loader in C where it is built
 _TOP_LEVEL = (
     *("steps", "model_steps", "tools", "bench", "known_boards", "show", "programs", "least_versions", "ci"),
-    *("defaults", "quick", "quick_at_most", "experiments", "seeds", "sweeps", "store", "resources"),
+    *("defaults", "quick", "quick_at_most", "experiments", "seeds", "sweeps", "studies", "store", "resources"),
 )
 _EXPERIMENT_ONLY = ("description", "boards", "quick", "extends")
 _NOT_INHERITED = ("ci",)  # of the built-in file: its baseline lies in the repository
@@ -178,6 +178,10 @@ class Project:
     @property
     def sweeps(self) -> Mapping[str, Any]:
         return self.document.below("sweeps").values
+
+    @property
+    def studies(self) -> Mapping[str, Any]:
+        return self.document.below("studies").values
 
     @property
     def experiments(self) -> Mapping[str, Any]:

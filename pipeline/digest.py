@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 _CHUNK_BYTES = 1 << 20
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
 def canonical_json(value: Any) -> str:
     """The one JSON text of a plain value."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return _CANONICAL.encode(value)
 
 
 def value_digest(value: Any) -> str:

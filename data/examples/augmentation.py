@@ -38,7 +38,7 @@ class AudioRecord:
     kind: Literal["audio"]
     mixing: Mapping[str, Any]
     noise_samples: tuple[int, ...]
-    front_end: Mapping[str, int]
+    front_end: Mapping[str, Any]
     mean: tuple[float, ...]
     std: tuple[float, ...]
 

@@ -20,6 +20,7 @@ from pipeline.cli import (
     report_command,
     run_commands,
     store_commands,
+    study_command,
     sweep_commands,
     training_commands,
 )
@@ -45,6 +46,7 @@ app = typer.Typer(
 init_command.add_to(app)
 run_commands.add_to(app)
 sweep_commands.add_to(app)
+study_command.add_to(app)
 store_commands.add_to(app)
 report_command.add_to(app)
 model_commands.add_to(app)

@@ -82,13 +82,15 @@ def sweep(
         )
         asked = Sweep(workshop, spec, options, display)
         if only_plan:
-            return _print_plan(asked.plan(), time.monotonic() - begin, as_json)
+            return print_plan(asked.plan(), as_json, time.monotonic() - begin)
         with asked.folder.held():
-            asked.folder.keep_question(spec, ["pipeline", *sys.argv[1:]])
+            asked.folder.keep_question(spec, same_command())
             try:
                 results, best = _results(asked, options.executor, place.jobs)
             except KeyboardInterrupt:
-                display.write(f"interrupted: every point that has ended is kept; go on with: {_same_command()}")
+                display.write(
+                    f"interrupted: every point that has ended is kept; go on with: {shlex.join(same_command())}"
+                )
                 raise typer.Exit(INTERRUPTED) from None
             _print_results(asked, results, best, time.monotonic() - begin, as_json)
     if any(result.state == "failed" for result in results.values()):
@@ -99,18 +101,18 @@ def add_to(app: typer.Typer) -> None:
     app.command()(sweep)
 
 
-def _same_command() -> str:
-    return shlex.join(["pipeline", *sys.argv[1:]])
+def same_command() -> list[str]:
+    return ["pipeline", *sys.argv[1:]]
 
 
-def _print_plan(plans: list[PointPlan], seconds: float, as_json: bool) -> None:
+def print_plan(plans: list[PointPlan], as_json: bool, seconds: float | None = None) -> None:
     if as_json:
         return print_json([{"point": str(one.point), "status": one.status, "to_run": one.to_run} for one in plans])
     print_table([(str(one.point), one.status, f"{one.to_run} steps" if one.to_run else "") for one in plans])
     counts = [sum(one.status == status for one in plans) for status in ("up to date", "cached", "run")]
     sys.stderr.write(
-        f"{len(plans)} points: {counts[0]} up to date, {counts[1]} cached, {counts[2]} to run; "
-        f"planned in {seconds:.1f} s\n"
+        f"{len(plans)} points: {counts[0]} up to date, {counts[1]} cached, {counts[2]} to run"
+        f"{'' if seconds is None else f'; planned in {seconds:.1f} s'}\n"
     )
 
 
@@ -147,7 +149,7 @@ def _print_results(
         lines.append(f"best: {' '.join(f'{key}={value}' for key, value in one['settings'].items())}: {figures}")
     lines += [f"failed: {point}: {(result.error or '').splitlines()[0]}" for point, result in failed]
     if failed:
-        lines.append(f"failed points are tried again by: {_same_command()}")
+        lines.append(f"failed points are tried again by: {shlex.join(same_command())}")
     if as_json:
         print_json(record)
     else:

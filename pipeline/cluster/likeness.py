@@ -34,7 +34,7 @@ def _found(asked: Mapping[str, Any], job: Job) -> dict[str, Any]:
     roots = tuple(dict.fromkeys((job.root.resolve(), Path(__file__).resolve().parents[2])))
     if roots not in _trees:
         _trees[roots] = SourceTree(roots, SourceNotes(Path("/dev/null"), imported_names))
-    code = _trees[roots] = _trees[roots].read_again()
+    code = _trees[roots] = _trees[roots].up_to_date()
     found: dict[str, Any] = {}
     for name in asked:
         kind, _, what = name.partition(".")

@@ -55,7 +55,7 @@ class Workshop:
         self.cache = open_cache(self.project, report)
         self.code = source_tree(self.project, self.cache)
         self._models = section_models(self.steps)
-        self._dags: dict[tuple[Target, ...], Dag] = {}
+        self._dags: dict[tuple[tuple[Target, ...], str | None], Dag] = {}
 
     def experiment(self, name: str, quick: bool, settings: Sequence[str]) -> Experiment:
         return load_experiment(self.project, name, quick=quick, settings=settings, models=self._models)
@@ -63,18 +63,25 @@ class Workshop:
     def targets(self, experiment: Experiment, options: RunOptions, reporter: Reporter) -> list[Target]:
         return _targets(self.project, experiment, options, reporter)
 
-    def point(self, experiment: Experiment, targets: Sequence[Target], settings: Sequence[str], **parts: Any) -> Runner:
+    def point(
+        self,
+        experiment: Experiment,
+        targets: Sequence[Target],
+        settings: Sequence[str],
+        until: str | None = None,
+        **parts: Any,
+    ) -> Runner:
         """One of many runs: `parts` are the reporter, the executor and what else a runner is made of."""
-        known = tuple(targets)
+        known = (tuple(targets), until)
         if known not in self._dags:
-            self._dags[known] = build_dag(self.steps, known)
+            self._dags[known] = _dag(self.steps, *known)
         words = ["run", experiment.name, *(["--quick"] if experiment.quick else [])]
         return Runner(
             project=self.project,
             experiment=experiment,
             dag=self._dags[known],
             cache=self.cache,
-            selection=Selection(),
+            selection=Selection(until=until),
             words=words,
             overrides=tuple(settings),
             **parts,
@@ -160,10 +167,7 @@ def _runner(
     words: Sequence[str],
 ) -> Runner:
     targets = _targets(project, experiment, options, reporter)
-    dag = build_dag(steps, targets)
-    if options.until is not None:
-        wanted = {options.until} | dag.upstream_steps(options.until)
-        dag = build_dag({name: step for name, step in steps.items() if name in wanted}, targets)
+    dag = _dag(steps, targets, options.until)
     for step in (options.start, options.only, *options.force):
         if step is not None:
             dag.step_named(step)
@@ -180,6 +184,15 @@ def _runner(
         overrides=tuple(options.settings),
         code=source_tree(project, cache),
     )
+
+
+def _dag(steps: dict[str, Step], targets: Sequence[Target], until: str | None) -> Dag:
+    """All steps, or those up to one of them."""
+    dag = build_dag(steps, targets)
+    if until is None:
+        return dag
+    wanted = {dag.step_named(until)} | dag.upstream_steps(until)
+    return build_dag({name: step for name, step in steps.items() if name in wanted}, targets)
 
 
 def _targets(project: Project, experiment: Experiment, options: RunOptions, reporter: Reporter) -> list[Target]:

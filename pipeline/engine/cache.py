@@ -93,7 +93,7 @@ class Cache:
         self._verified: dict[str, Entry] = {}  # by key, which holds the step's name
 
     def entry_folder(self, step: str, key: str) -> Path:
-        return self.root / "entries" / step / key
+        return Path(f"{self.root}/entries/{step}/{key}")
 
     def checkpoint_folder(self, key: str) -> Path:
         return self.root / "checkpoints" / key
@@ -106,7 +106,7 @@ class Cache:
         if (known := self._verified.get(key)) is not None:
             return known
         folder = self.entry_folder(step, key)
-        if not folder.is_dir() and not self._fetched(step, key, ask_again=discard):
+        if not os.path.isdir(folder) and not self._fetched(step, key, ask_again=discard):
             return None
         try:
             entry = _read_entry(folder)
@@ -120,6 +120,18 @@ class Cache:
             os.utime(folder)
         self._verified[key] = entry
         return entry
+
+    def glance(self, step: str, key: str) -> Entry | None:
+        """What `lookup` would find, by its manifest and the names of its files: to plan with, never to read from."""
+        if (known := self._verified.get(key)) is not None:
+            return known
+        folder = self.entry_folder(step, key)
+        if not os.path.isdir(folder) and not self._fetched(step, key, ask_again=False):
+            return None
+        try:
+            return _listed_entry(folder)
+        except Damaged:
+            return None
 
     def _fetched(self, step: str, key: str, *, ask_again: bool) -> bool:
         """Take an entry over from the store; it is verified like any other when it is used."""
@@ -184,8 +196,9 @@ class Cache:
         """An empty folder to build a key in; what a killed run left there is removed. Call with the key's lock held."""
         tmp = self.root / "tmp"
         tmp.mkdir(parents=True, exist_ok=True)
-        for stale in tmp.glob(f"{key}.*"):
-            remove_tree(stale)
+        for name in os.listdir(tmp):
+            if name.startswith(f"{key}."):
+                remove_tree(tmp / name)
         folder = tmp / f"{key}.{os.getpid()}"
         folder.mkdir()
         return folder
@@ -247,24 +260,29 @@ class Cache:
 
 
 def _read_entry(folder: Path) -> Entry:
+    entry = _listed_entry(folder)
+    for name, sha256 in entry.files.items():
+        try:
+            digest = file_digest(f"{folder}/{name}")
+        except OSError as error:
+            raise Damaged(f"{name} cannot be read ({error.strerror})") from error
+        if digest != sha256:
+            raise Damaged(f"{name} does not match its sha256")
+    return entry
+
+
+def _listed_entry(folder: Path) -> Entry:
+    """Its manifest is whole and names exactly the files that are there."""
     try:
-        content = (folder / MANIFEST).read_text(errors="replace")
+        with open(f"{folder}/{MANIFEST}", errors="replace") as manifest:
+            content = manifest.read()
     except OSError as error:
         raise Damaged(f"{MANIFEST} cannot be read ({error.strerror})") from error
     record, seal = sealed_record(content)
     entry = Entry(folder, record["outputs"], record["files"], seal)
     found = set(names_below(str(folder))) - {MANIFEST}
-    for name in sorted(entry.files.keys() | found):
-        if name not in found:
-            raise Damaged(f"{name} is missing")
-        if name not in entry.files:
-            raise Damaged(f"{name} does not belong to it")
-        try:
-            digest = file_digest(f"{folder}/{name}")
-        except OSError as error:
-            raise Damaged(f"{name} cannot be read ({error.strerror})") from error
-        if digest != entry.files[name]:
-            raise Damaged(f"{name} does not match its sha256")
+    for name in sorted(entry.files.keys() ^ found):
+        raise Damaged(f"{name} is missing" if name in entry.files else f"{name} does not belong to it")
     return entry
 
 

@@ -6,6 +6,7 @@ takes `board` or `target` has one node per target; every other step has a single
 
 from __future__ import annotations
 
+import functools
 import graphlib
 import importlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -50,8 +51,12 @@ class Dag:
     def stage(self, node: Node) -> Stage:
         return self.steps[node.step].stage
 
-    def sources(self, node: Node) -> set[Node]:
-        return {source for makers in self.inputs[node].values() for source in makers}
+    def sources(self, node: Node) -> frozenset[Node]:
+        return self._sources[node]
+
+    @functools.cached_property
+    def _sources(self) -> Mapping[Node, frozenset[Node]]:
+        return {node: frozenset().union(*makers.values()) for node, makers in self.inputs.items()}
 
     def step_named(self, name: str) -> str:
         if name not in self.steps:

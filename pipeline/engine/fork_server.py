@@ -1,25 +1,89 @@
 """The process that forks one worker for each step: `python -m pipeline.engine.fork_server REQUESTS_FD`.
 
-What every step imports is imported once, so a step begins within about a millisecond. A request is one byte with three
-descriptors: the channel of the step, its log, the lock of its key. The job comes through the channel as one JSON line;
-the worker's events go back through it, and in the end how its process ended. Closing the channel ends the worker;
-closing the requests ends all of them and the server.
+What every step imports is imported once, and so is the module of each step, so a step begins within milliseconds. A
+request is one byte with three descriptors: the channel of the step, its log, the lock of its key. The job comes through
+the channel as one JSON line; the worker's events go back through it, and in the end how its process ended. Closing the
+channel ends the worker; closing the requests ends all of them and the server. Should the server die, its workers go on
+and watch their channels themselves.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import gc
+import importlib
 import json
 import os
 import selectors
 import signal
 import socket
 import sys
+import time
+from pathlib import Path
 from typing import NoReturn
 
-from pipeline.engine.worker import work
+from pipeline.engine.worker import Job, end_with_engine, work
 
 _MOST_BYTES = 1 << 16
+_TICK_NS = 50_000_000  # the clock of a file system is no finer
+_INSTALLED = {"site-packages", "dist-packages"}
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+class _Preloaded:
+    """Modules of steps, imported before the fork. A worker imports them itself if one of their files has changed."""
+
+    def __init__(self) -> None:
+        self._root: Path | None = None
+        self._tried: set[str] = set()
+        self._files: dict[str, tuple[str, tuple[int, int, int] | None]] = {}  # module -> its file, and how it was
+
+    def load(self, job: Job) -> None:
+        if self._root is None:
+            self._root = job.root
+            sys.path.insert(0, str(job.root))
+        if job.root != self._root or job.module in self._tried:
+            return
+        self._tried.add(job.module)
+        if not _is_light(job.module):
+            return
+        before, begin = set(sys.modules), time.time_ns()
+        importlib.import_module(job.module)
+        for name in sys.modules.keys() - before:
+            file = getattr(sys.modules[name], "__file__", None)
+            if file is not None and not _INSTALLED & set(Path(file).parts):
+                state = _state(file)
+                settled = state is not None and state[1] < begin - _TICK_NS
+                self._files[name] = (file, state if settled else None)
+        gc.freeze()  # what workers share with the server stays shared
+
+    def forget_if_changed(self) -> None:
+        """In a worker."""
+        if any(state is None or _state(file) != state for file, state in self._files.values()):
+            for name in self._files:
+                sys.modules.pop(name, None)
+
+
+def _is_light(module: str) -> bool:
+    """Can be imported, and leaves no thread behind, which a fork would lose: found out in a process of its own."""
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        with contextlib.suppress(BaseException):
+            importlib.import_module(module)
+            code = int(len(os.listdir("/proc/self/task")) > 1)
+        os._exit(code)
+    return os.waitpid(pid, 0)[1] == 0
+
+
+def _state(file: str) -> tuple[int, int, int] | None:
+    try:
+        seen = os.stat(file)
+    except OSError:
+        return None
+    return seen.st_size, seen.st_mtime_ns, seen.st_ino
 
 
 class _Server:
@@ -28,6 +92,7 @@ class _Server:
     def __init__(self, requests: socket.socket) -> None:
         self._requests = requests
         self._channels: dict[int, socket.socket] = {}
+        self._preloaded = _Preloaded()
         self._woken, self._wake = socket.socketpair()  # a signal becomes a byte, which the selector sees
         self._wake.setblocking(False)
         self._selector = selectors.PollSelector()  # has no descriptor of its own that a fork would share
@@ -55,10 +120,13 @@ class _Server:
         if not message:
             return False
         channel, (log, lock) = socket.socket(fileno=descriptors[0]), descriptors[1:]
-        job = _line(channel)
-        pid = os.fork() if job else -1
-        if pid == 0:
-            self._become_worker(job, channel, log)
+        pid = -1
+        if line := _line(channel):
+            job, server = Job.model_validate_json(line), os.getpid()
+            self._preloaded.load(job)
+            pid = os.fork()
+            if pid == 0:
+                self._become_worker(job, channel, log, server)
         os.close(log)
         os.close(lock)
         if pid < 0:
@@ -68,9 +136,14 @@ class _Server:
         self._selector.register(channel, selectors.EVENT_READ, data=pid)
         return True
 
-    def _become_worker(self, job: bytes, channel: socket.socket, log: int) -> NoReturn:
+    def _become_worker(self, job: Job, channel: socket.socket, log: int, server: int) -> NoReturn:
         """It keeps its own channel, log and lock, and nothing that belongs to others."""
         signal.set_wakeup_fd(-1)
+        # A thread that watches the channel costs as much as a short step: it begins when nobody else does it.
+        signal.signal(signal.SIGUSR2, lambda *_: end_with_engine(channel))
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGUSR2)
+        if os.getppid() != server:
+            end_with_engine(channel)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         for other in (self._requests, self._woken, self._wake, *self._channels.values()):
@@ -78,6 +151,7 @@ class _Server:
         os.dup2(log, 1)
         os.dup2(log, 2)
         os.close(log)
+        self._preloaded.forget_if_changed()
         work(job, channel)
 
     def _tell_of_ended(self) -> None:

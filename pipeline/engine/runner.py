@@ -10,7 +10,7 @@ import concurrent.futures
 import graphlib
 import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -112,6 +112,10 @@ class Runner:
         """The future of every node, without executing any."""
         return self._planned({})
 
+    def plan_at_a_glance(self) -> list[Forecast]:
+        """The same without reading what is cached: damage in a file is found when the file is used."""
+        return self._planned({}, self.cache.glance)
+
     def cost(self) -> str:
         """What the project's `forecast` tool tells about the steps that are still to run; empty without one."""
         forecast = self.project.forecast
@@ -121,7 +125,9 @@ class Runner:
         artifacts = {name: entry.path(name) for entry in known.values() for name in entry.outputs}
         return forecast(self.experiment.sections, artifacts, self.cache.root).text
 
-    def _planned(self, known: dict[Node, Entry]) -> list[Forecast]:
+    def _planned(
+        self, known: dict[Node, Entry], look: Callable[[str, str], Entry | None] | None = None
+    ) -> list[Forecast]:
         forecasts = []
         for node in self.nodes:
             first = self._waits_for(node, known)
@@ -129,7 +135,9 @@ class Runner:
                 forecasts.append(Forecast(node, "open", f"after {first}"))
                 continue
             ingredients = self._ingredients(node, known)
-            entry = None if self.always_runs(node) else self.cache.lookup(node.step, value_digest(ingredients))
+            entry = (
+                None if self.always_runs(node) else (look or self.cache.lookup)(node.step, value_digest(ingredients))
+            )
             if entry is None or node.step in self.selection.force:
                 forecasts.append(Forecast(node, "run", self.reason(node, ingredients)))
             else:
@@ -198,9 +206,16 @@ class Runner:
         with concurrent.futures.ThreadPoolExecutor(max_workers=jobs) as pool:
             try:
                 while (waiting.is_active() and failure is None) or running:
-                    for node in waiting.get_ready() if failure is None else ():
+                    ready = waiting.get_ready() if failure is None else ()
+                    for node in ready:
                         entries = {source: outcomes[source].entry for source in self.dag.sources(node)}
-                        running[pool.submit(self._bring_up_to_date, node, entries)] = node
+                        if len(ready) == 1 and not running:  # a thread is worth its start where there are several
+                            outcomes[node] = self._bring_up_to_date(node, entries)
+                            waiting.done(node)
+                        else:
+                            running[pool.submit(self._bring_up_to_date, node, entries)] = node
+                    if not running:
+                        continue
                     done, _ = concurrent.futures.wait(running, return_when=concurrent.futures.FIRST_COMPLETED)
                     for future in done:
                         node = running.pop(future)

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-_RESTLESS_NS = 3_000_000_000
+RESTLESS_NS = 3_000_000_000
 _FORMAT = 1
 _ELF = b"\x7fELF"
 
@@ -84,4 +84,4 @@ def _state(path: Path | str) -> list[int]:
 
 
 def _is_at_rest(state: list[int]) -> bool:
-    return time.time_ns() - state[1] > _RESTLESS_NS
+    return time.time_ns() - state[1] > RESTLESS_NS

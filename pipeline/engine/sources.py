@@ -8,15 +8,17 @@ Modules that are loaded by a name computed at run time are not seen; a step name
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
+import time
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pipeline.digest import tree_digest
-from pipeline.engine.source_notes import SourceNotes
+from pipeline.engine.source_notes import RESTLESS_NS, SourceNotes
 from pipeline.engine.tool_versions import program_version
 from pipeline.errors import ConfigError
 
@@ -36,11 +38,13 @@ class SourceTree:
     _reached: dict[str, dict[str, str]] = field(default_factory=dict)
     _trees: dict[Path, str] = field(default_factory=dict)
     _versions: dict[str, str | None] = field(default_factory=dict)
+    _seen: dict[str, Hashable] = field(default_factory=dict)  # files and folders looked at -> how they were
     fixed: dict[Hashable, dict[str, Any]] = field(default_factory=dict)  # node -> what no setting changes
 
-    def read_again(self) -> SourceTree:
-        """The same roots with nothing remembered but notes that are compared with the files."""
-        return SourceTree(self.roots, self.notes)
+    def up_to_date(self) -> SourceTree:
+        """This one while nothing that it looked at has changed, else one with nothing remembered but its notes."""
+        is_same = all(_look(path, look) == look for path, look in list(self._seen.items()))
+        return self if is_same else SourceTree(self.roots, self.notes)
 
     def file_of(self, module: str) -> Path | None:
         """The file of a module of ours; None for everybody else's."""
@@ -54,6 +58,7 @@ class SourceTree:
         relative = module.replace(".", "/")
         for root in self.roots:
             for candidate in (f"{root}/{relative}.py", f"{root}/{relative}/__init__.py"):
+                self._note(os.path.dirname(candidate))  # one that is not there would appear in it
                 if os.path.isfile(candidate):
                     return Path(candidate)
         return None
@@ -67,6 +72,10 @@ class SourceTree:
     def tree_digest(self, path: Path) -> str:
         """Of a further source: a file, or a folder with all its files."""
         if path not in self._trees:
+            for folder, _, files in os.walk(path):
+                for name in ("", *files):
+                    self._note(os.path.join(folder, name))
+            self._note(str(path))
             self._trees[path] = tree_digest(path)
         return self._trees[path]
 
@@ -91,6 +100,7 @@ class SourceTree:
         if module not in self._digests:
             file = self.file_of(module)
             assert file is not None
+            self._note(str(file))
             self._digests[module] = self.notes.of(file)[0]
         return self._digests[module]
 
@@ -104,6 +114,30 @@ class SourceTree:
             names = set(_with_packages(ours))
             self._imports[module] = tuple(sorted(name for name in names if self.file_of(name) is not None))
         return self._imports[module]
+
+    def _note(self, path: str) -> None:
+        """Before it is read."""
+        if path not in self._seen:
+            self._seen[path] = _look(path)
+
+
+def _look(path: str, like: Hashable = None) -> Hashable:
+    """How a file or folder is: size, time and inode, or what is in it if it changed just now and its time says little.
+
+    `like` is an earlier look that this one is to be compared with.
+    """
+    try:
+        seen = os.stat(path)
+        state = (seen.st_size, seen.st_mtime_ns, seen.st_ino)
+        at_rest = time.time_ns() - seen.st_mtime_ns > RESTLESS_NS
+        if isinstance(like, tuple) or (like is None and at_rest):
+            return state
+        if os.path.isdir(path):
+            return frozenset(os.listdir(path))
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return "absent"
 
 
 def imported_names(text: str) -> Iterator[str]:

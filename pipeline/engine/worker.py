@@ -104,17 +104,21 @@ def _explained(error: Exception, job: Job) -> dict[str, Any]:
     return {"event": "error", "message": f"{type(error).__name__}: {error}", "exit_code": 1, "trace": text}
 
 
-def _end_with_engine(channel: socket.socket) -> None:
-    channel.recv(1)  # nothing is ever sent: it returns when the other end is closed
-    os._exit(1)
+def end_with_engine(channel: socket.socket) -> None:
+    """Watch the channel, and end this process when its other end is closed; nothing is ever sent through it."""
+
+    def watch() -> None:
+        channel.recv(1)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
-def work(job_line: bytes, channel: socket.socket) -> NoReturn:
+def work(job: Job, channel: socket.socket) -> NoReturn:
     """Execute a step, tell how it went, and end this process."""
     events = channel.makefile("w")
-    job = Job.model_validate_json(job_line)
-    threading.Thread(target=_end_with_engine, args=(channel,), daemon=True).start()
-    sys.path.insert(0, str(job.root))
+    if str(job.root) not in sys.path[:1]:
+        sys.path.insert(0, str(job.root))
     try:
         outputs = call(job, _EventProgress(events))
     except Exception as error:  # noqa: BLE001 - the engine shows it; a worker has nobody else to tell

@@ -163,6 +163,7 @@ def _new_folder(parent: Path, start: datetime.datetime) -> Path:
         ) from error
 
 
+@functools.cache  # a sweep puts thousands of runs there
 def _remove_old_links(parent: Path) -> None:
     """Before runs were kept, links to the newest files of each step lay here: nobody should take them for a run's."""
     for path in parent.iterdir():

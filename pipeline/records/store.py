@@ -23,6 +23,7 @@ from pipeline.errors import ConfigError
 RECORD = "run.json"
 LATEST = "latest"
 STAGING, _DROPPED = ".staging", ".dropped"
+_ENCODER = json.JSONEncoder(allow_nan=False)
 _ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4,}")
 _BACK = re.compile(r"(?:(?P<name>.+)/)?latest(?:~(?P<back>\d+))?")
 
@@ -180,10 +181,11 @@ def record_text(facts: Mapping[str, Any]) -> str:
     """run.json: a line for every fact and every step. The encoder indents in Python, ten times slower: not for this."""
     lines = []
     for key, value in facts.items():
-        text = json.dumps(value, allow_nan=False)
         if key == "steps" and value:
-            text = "[\n  " + ",\n  ".join(json.dumps(step, allow_nan=False) for step in value) + "\n ]"
-        lines.append(f" {json.dumps(key)}: {text}")
+            text = "[\n  " + ",\n  ".join(map(_ENCODER.encode, value)) + "\n ]"
+        else:
+            text = _ENCODER.encode(value)
+        lines.append(f" {_ENCODER.encode(key)}: {text}")
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 

@@ -86,7 +86,8 @@ class SweepFolder:
         """The tidy table of what has ended so far."""
         rows = [row for point, result in results.items() for row in rows_of(point, result)]
         figures = [name for row in rows for name in row]
-        first = [*_IDENTITY[:3], *spec.axes, *_IDENTITY[3:]]
+        factors = dict.fromkeys(factor for one in spec.combinations for factor, _ in one.levels)
+        first = [*_IDENTITY[:3], *spec.axes, *factors, *_IDENTITY[3:]]
         _write(self.path / RESULTS, csv_text(rows, list(dict.fromkeys([*first, *figures]))))
         return self.path / RESULTS
 
@@ -98,7 +99,7 @@ def rows_of(point: Point, result: PointResult) -> list[dict[str, Any]]:
     """One for each board; settings under their dotted names."""
     named = {
         **{"point": point.number, "experiment": point.experiment, "seed": point.seed},
-        **dict(point.settings),
+        **dict(point.levels or point.settings),
         **{"status": result.state, "run": result.run, "seconds": result.seconds},
     }
     if result.state == "failed":

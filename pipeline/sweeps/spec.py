@@ -42,6 +42,7 @@ class Point:
     settings: tuple[tuple[str, str], ...]  # dotted key, value
     seed: int | None
     seed_keys: tuple[str, ...]
+    levels: tuple[tuple[str, str], ...] = ()  # of a study: factor, and the name of what was chosen for it
 
     @property
     def overrides(self) -> tuple[str, ...]:
@@ -55,7 +56,17 @@ class Point:
 
     def __str__(self) -> str:
         seed = [] if self.seed is None else [f"seed={self.seed}"]
-        return " ".join([self.experiment, *(f"{key}={value}" for key, value in self.settings), *seed])
+        chosen = self.levels or self.settings
+        return " ".join([self.experiment, *(f"{key}={value}" for key, value in chosen), *seed])
+
+
+@dataclass(frozen=True)
+class Combination:
+    """One choice for every factor of a study."""
+
+    experiment: str
+    levels: tuple[tuple[str, str], ...]
+    settings: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
@@ -72,12 +83,20 @@ class Spec:
     quick: bool
     search: int | None = None
     objectives: tuple[str, ...] = ()
+    combinations: tuple[Combination, ...] = ()  # of a study, instead of axes
+    until: str | None = None  # no step beyond this one
 
     def folder(self, project: Project) -> Path:
         return project.root / FOLDER / self.name
 
     def points(self) -> list[Point]:
         """Experiment by experiment, combination by combination, seed by seed."""
+        if self.combinations:
+            chosen_of = [(number, one, seed) for number, one in enumerate(self.combinations) for seed in self.seeds]
+            return [
+                Point(index, number, one.experiment, one.settings, seed, self.seed_keys, one.levels)
+                for index, (number, one, seed) in enumerate(chosen_of)
+            ]
         axes, where = tuple(self.axes.values()), f"sweep {self.name}"
         chosen = grid(where, axes) if self.sample is None else sample(where, axes, self.sample, self.sample_seed)
         combinations = [tuple(zip(self.axes, values, strict=True)) for values in chosen]

@@ -19,6 +19,7 @@ from pipeline.engine.dag import Node
 from pipeline.engine.executor import Executor
 from pipeline.engine.recording import run_store, surroundings
 from pipeline.engine.runner import Forecast, Runner
+from pipeline.engine.sources import SourceTree
 from pipeline.errors import PipelineError
 from pipeline.records.store import read_run
 from pipeline.stage import Target
@@ -103,6 +104,11 @@ class Sweep:
         """What is recorded of these."""
         self.results |= {point: result for point in points if (result := self.folder.result(point)) is not None}
 
+    def run_folder(self, result: PointResult) -> Path | None:
+        """Where the files of a point are; None if it failed before it had any, or its run was dropped."""
+        folder = None if result.run is None else run_store(self.workshop.project).root / result.run
+        return folder if folder is not None and folder.is_dir() else None
+
     def run_facts(self, results: Mapping[Point, PointResult]) -> list[Mapping[str, Any]]:
         """The records of the points' runs, for pages made of many runs; those that were dropped are left out."""
         root = run_store(self.workshop.project).root
@@ -120,13 +126,19 @@ class Sweep:
 
     def _runner(self, point: Point, **parts: Any) -> Runner:
         experiment = self.workshop.experiment(point.experiment, self.spec.quick, point.overrides)
-        return self.workshop.point(experiment, self._targets[point.experiment], point.overrides, **parts)
+        targets = self._targets[point.experiment]
+        return self.workshop.point(experiment, targets, point.overrides, self.spec.until, **parts)
+
+    def _code(self) -> SourceTree:
+        """Code may have been edited since the sweep began: each point looks at it again."""
+        self.workshop.code = self.workshop.code.up_to_date()
+        return self.workshop.code
 
     def _planned(self, point: Point) -> PointPlan:
         runner = self._runner(
             point, reporter=_PointReporter(point, self.reporter), executor=_NOBODY, code=self.workshop.code
         )
-        forecasts = runner.plan()
+        forecasts = runner.plan_at_a_glance()
         to_run = sum(forecast.status != "cached" for forecast in forecasts)
         result = self.folder.result(point)
         if result is not None and result.state == "done" and _is_current(runner, forecasts, result):
@@ -137,12 +149,11 @@ class Sweep:
         """What came of a point; None if the sweep was stopped meanwhile."""
         begin = time.monotonic()
         self.reporter.point_started(point)
-        # Code may have been edited since the sweep began: each point looks at it again.
         runner = self._runner(
             point,
             reporter=_PointReporter(point, self.reporter),
             executor=slots.lane(point.index),
-            code=self.workshop.code.read_again(),
+            code=self._code(),
             surroundings=self._place,
             log_folder=point.id,
         )

@@ -9,7 +9,7 @@ from pydantic import Field
 from pipeline.stage import Config
 from pipeline.units import Hertz, Seconds
 
-FrontEndKind = Literal["none", "mfcc", "kws_stream"]
+FrontEndKind = Literal["none", "mfcc", "kws_stream", "log_mel"]
 InputForm = Literal["int8", "uint8", "float32"]
 Answer = Literal["outputs", "reconstruction_error"]
 Mode = Literal["performance", "energy"]
@@ -47,7 +47,8 @@ class FirmwareConfig(Config):
     fusion: Literal["rows", "none"] = "rows"
     # weights: what is left of the tightly coupled memory holds copies of weights, which then cost no line fills.
     spare_ram: Literal["weights", "free"] = "weights"
-    # none: the host sends features. mfcc: the device takes audio, too. kws_stream: and finds words in a stream of it.
+    # none: the host sends features. mfcc, log_mel (as in prepare): the device takes audio, too. kws_stream: and finds
+    # words in a stream of it, with the features of either.
     front_end: FrontEndKind = "none"
     stream: StreamConfig = StreamConfig()
     # performance: the device prints the time. energy: it pulses a pin instead, at 9600 baud, as MLPerf Tiny asks.

@@ -1,9 +1,10 @@
 """The front end's settings and tables, from the record of the data set and the quantisation of the network's input.
 
 The definition is that of data/sounds/mfcc.py: periodic Hann window, power spectrum, triangular filters of height 1 on
-the HTK mel scale (m = 2595 log10(1 + f / 700)), natural logarithm of mel + 1e-6, orthonormal DCT-II. Everything linear
-that follows is folded into the DCT: q = round((c - mean) / (std * scale) + zero point). Tables are made in double
-precision and rounded once. Refuses features that the device cannot make.
+the HTK mel scale (m = 2595 log10(1 + f / 700)), natural logarithm of mel + 1e-6, and for MFCC an orthonormal DCT-II.
+Everything linear that follows is folded into the DCT: q = round((c - mean) / (std * scale) + zero point); of log-mel
+features one factor for each bin is left of it. Tables are made in double precision and rounded once. Refuses features
+that the device cannot make.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -23,6 +24,7 @@ LOG_FLOOR = 1e-6
 _FULL_SCALE = 32_768.0
 _POWER_GAIN = 4.0  # spectrum.c leaves out two halvings
 _MOST_FFT_POINTS = 4096
+FeatureKind = Literal["mfcc", "log_mel"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,16 +48,21 @@ class FrontEnd:
     hop_samples: int
     fft_points: int
     frames: int
-    coefficients: int
+    coefficients: int  # features of a frame
     first_bin: int  # of the spectrum, the first that a filter looks at
     bins: int
     window: np.ndarray
     roots: np.ndarray  # complex
     reversed_indices: np.ndarray
     filters: tuple[tuple[int, np.ndarray], ...]  # first bin, counted from first_bin, and weights
-    dct: np.ndarray  # (coefficients, mel bins)
+    dct: np.ndarray  # (coefficients, mel bins); of log-mel features (mel bins, 1), each of its own bin
     offset: np.ndarray
     stream: Stream | None
+
+    @property
+    def features(self) -> FeatureKind:
+        """What it makes."""
+        return "mfcc" if self.dct.shape[1] == len(self.filters) else "log_mel"
 
     @property
     def clip_samples(self) -> int:
@@ -85,18 +92,22 @@ class FrontEnd:
 def design_front_end(kind: FrontEndKind, stream: StreamConfig, record: Mapping[str, Any], graph: Graph) -> FrontEnd:
     """From dataset.json and the network."""
     try:
-        settings = {name: int(value) for name, value in record["features"].items()}
+        settings = {name: int(value) for name, value in record["features"].items() if value is not None}
         rate_hz = int(record["sample_rate_hz"])
         mean, std = (np.array(record[name], np.float64) for name in ("feature_mean", "feature_std"))
         classes = tuple(str(name) for name in record["classes"])
         window, hop, points = settings["window_samples"], settings["hop_samples"], settings["fft_size"]
-        mel_bins, coefficients = settings["mel_bins"], settings["coefficients"]
+        mel_bins, has_dct = settings["mel_bins"], record["features"]["coefficients"] is not None
         low_hz, high_hz = settings["low_hz"], settings["high_hz"]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise StageError(
-            f"firmware: dataset.json has no MFCC settings ({error!r}), needed by front_end: {kind};"
+            f"firmware: dataset.json has no settings of sounds ({error!r}), needed by front_end: {kind};"
             " use front_end: none for this data set"
         ) from error
+    made: FeatureKind = "mfcc" if has_dct else "log_mel"
+    if kind not in (made, "kws_stream"):
+        raise StageError(f"firmware.front_end: found {kind}, the network takes {made} features; set it to {made}")
+    coefficients = settings["coefficients"] if has_dct else mel_bins
     if points & (points - 1) or not 8 <= points <= _MOST_FFT_POINTS or window % 2 or not 0 < hop <= window <= points:
         raise StageError(
             f"firmware: front end with fft_size {points}, window {window} and hop {hop} samples, needed a power of two"
@@ -123,7 +134,7 @@ def design_front_end(kind: FrontEndKind, stream: StreamConfig, record: Mapping[s
         roots=np.exp(-2j * np.pi * np.arange(points * 3 // 4) / points),
         reversed_indices=_bit_reversed(points // 2)[: window // 2],
         filters=tuple(_sparse(matrix[:, mel] / _POWER_GAIN, first_bin) for mel in range(mel_bins)),
-        dct=dct_matrix(coefficients, mel_bins) / steps[:, np.newaxis],
+        dct=(dct_matrix(coefficients, mel_bins) if has_dct else np.ones((mel_bins, 1))) / steps[:, np.newaxis],
         offset=grid.zero_point[0] - mean / steps,
         stream=stream_of(stream, graph, classes, hop / rate_hz) if kind == "kws_stream" else None,
     )

@@ -36,6 +36,7 @@ def front_end_header(front_end: FrontEnd) -> str:
             f"#define FRONT_END_FIRST_BIN {front_end.first_bin}u",
             f"#define FRONT_END_BINS {front_end.bins}u",
             f"#define FRONT_END_MEL_BINS {len(front_end.filters)}u",
+            f"#define FRONT_END_TERMS {front_end.dct.shape[1]}u /* of a feature: mel bins that it is the sum of */",
             f"#define FRONT_END_LOG_FLOOR {_float(LOG_FLOOR)}",
             "",
             "struct front_end_complex {",
@@ -55,7 +56,7 @@ def front_end_header(front_end: FrontEnd) -> str:
             f"extern const uint16_t front_end_reversed[{front_end.reversed_indices.size}];",
             f"extern const struct front_end_filter front_end_filters[{len(front_end.filters)}];",
             f"extern const float front_end_weights[{weights}];",
-            f"extern const float front_end_dct[{front_end.coefficients}][{len(front_end.filters)}];",
+            f"extern const float front_end_dct[{front_end.coefficients}][{front_end.dct.shape[1]}];",
             f"extern const float front_end_offset[{front_end.coefficients}];",
             "",
             "#endif",
@@ -94,7 +95,7 @@ def front_end_source(front_end: FrontEnd) -> str:
         _array("uint16_t", "front_end_reversed", front_end.reversed_indices.size, front_end.reversed_indices, 16),
         _array("struct front_end_filter", "front_end_filters", len(filters), filters, 10),
         _array("float", "front_end_weights", weights.size, map(_float, weights), _FLOATS_A_LINE),
-        _array("float", "front_end_dct", f"{len(rows)}][{len(front_end.filters)}", rows, 1),
+        _array("float", "front_end_dct", f"{len(rows)}][{front_end.dct.shape[1]}", rows, 1),
         _array("float", "front_end_offset", front_end.offset.size, map(_float, front_end.offset), _FLOATS_A_LINE),
     ]
     return "\n".join(parts)

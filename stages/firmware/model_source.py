@@ -28,7 +28,7 @@ from stages.graph.memory.fusion import Chain, FusedOptions
 from stages.graph.memory.overlap import Runtime
 
 _MADE_BY = "Made by stages/firmware/model_source.py from a .tflite file; changes here are lost."
-_FRONT_ENDS: tuple[FrontEndKind, ...] = ("none", "mfcc", "kws_stream")
+_FRONT_ENDS: tuple[FrontEndKind, ...] = ("none", "mfcc", "kws_stream", "log_mel")
 _ARRAY = re.compile(r"static const ((?:struct )?\w+ \w+)\[")
 _C_TYPES = {"int8": "int8_t", "uint8": "uint8_t", "int16": "int16_t", "int32": "int32_t"}
 _PORTABLE = 2  # a leanness
@@ -169,7 +169,7 @@ def model_header(
 #define MODEL_OUTPUT_ZERO_POINT ({grid.zero_point[0]})
 #define MODEL_OUTPUT_MILLI_Q32 INT64_C({milli_q32}) /* output scale in thousandths, times 2^32 */
 
-/* What stands before the network: nothing, MFCC of a clip, or of a stream. */
+/* What stands before the network: nothing, features of a clip, or of a stream. */
 #define MODEL_FRONT_END {_FRONT_ENDS.index(front_end)}
 #define MODEL_FRONT_END_STREAM {_FRONT_ENDS.index("kws_stream")}
 

@@ -83,8 +83,9 @@ def layer_rows(
     rows: list[dict[str, Any]] = []
     if front_end is not None:
         counts = _timed(_counts(front_end.seen.ticks, seen, front_end.profile), seen)
-        doubt = _doubt("MFCC", counts, board)
-        rows.append({"index": -1, "op": "MFCC", "name": "front_end", "kernel": "mfcc_clip", **counts, **doubt})
+        op = front_end.settings["features"].upper()
+        doubt = _doubt(op, counts, board)
+        rows.append({"index": -1, "op": op, "name": "front_end", "kernel": "mfcc_clip", **counts, **doubt})
     for index, (chosen, ticks) in enumerate(zip(kernels, seen.op_ticks, strict=True)):
         counts = _timed(_counts(ticks, seen, None if profile is None else profile[index : index + 1]), seen)
         macs = {number: op_macs(graph, graph.ops[number]) for number in chosen["ops"]}
@@ -147,6 +148,7 @@ def _front_end_record(figures: FrontEndFigures, board: Board, device: Seen) -> d
     seen = figures.seen
     return {
         **_with_latency(_counts(seen.ticks, device, figures.profile), board),
+        "kind": figures.settings["features"],
         "features": seen.values,
         "features_equal": seen.equal,
         "features_within_one": seen.within_one,

@@ -59,7 +59,7 @@ FAMILIES: dict[str, Family] = {
     "dscnn_mlperf": Family(*_KEYWORDS, {"width": 64, "blocks": 4}),
     "res8": Family(*_KEYWORDS, {"width": 45}),
     "res15": Family(*_KEYWORDS, {"width": 45}),
-    "bc_kws": Family(*_KEYWORDS, {"width": 48}),
+    "bc_kws": Family((49, 40, 1), 12, {"width": 24}),  # log-mel
     "vgg16": Family(*_CIFAR, {"width_multiplier": 1.0}),
     "resnet8": Family(*_CIFAR, {"width": 16}),
     "resnet18": Family(*_CIFAR, {"width": 64}),

@@ -1,1 +1,1 @@
-"""prepare: a data set, made here, local or downloaded -> standardised features, MFCCs of clips or pictures."""
+"""prepare: a data set, made here, local or downloaded -> standardised features: MFCC, log-mel, or pictures."""

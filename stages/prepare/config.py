@@ -91,7 +91,9 @@ class PrepareConfig(Config):
     mel_bins: PositiveInt = 40
     low_hz: Hertz = 20
     high_hz: Hertz = 4000  # the formants lie below; shuts out half of the noise
-    coefficients: PositiveInt = 10  # the envelope of the spectrum; higher ones follow the pitch
+    # mfcc: the first coefficients of the mel bins' DCT. log_mel: the bins themselves, a picture of time and frequency.
+    front_end: Literal["mfcc", "log_mel"] = "mfcc"
+    coefficients: PositiveInt = 10  # of mfcc: the envelope of the spectrum; higher ones follow the pitch
 
     @model_validator(mode="after")
     def _consistent(self) -> PrepareConfig:
@@ -101,7 +103,7 @@ class PrepareConfig(Config):
                 raise ValueError(f"{name} is {samples:g} samples at 16 kHz, needed a whole number, at most 16000")
         if self.fft_size < round(self.window_s * SAMPLE_RATE_HZ):
             raise ValueError(f"fft_size is {self.fft_size}, needed at least the window's samples")
-        if self.coefficients > self.mel_bins:
+        if self.front_end == "mfcc" and self.coefficients > self.mel_bins:
             raise ValueError(f"coefficients is {self.coefficients}, needed at most mel_bins, {self.mel_bins}")
         if not self.low_hz < self.high_hz <= SAMPLE_RATE_HZ // 2:
             raise ValueError(f"low_hz to high_hz is {self.low_hz} to {self.high_hz}, needed rising, at most 8kHz")
@@ -117,5 +119,5 @@ class PrepareConfig(Config):
             mel_bins=self.mel_bins,
             low_hz=self.low_hz,
             high_hz=self.high_hz,
-            coefficients=self.coefficients,
+            coefficients=None if self.front_end == "log_mel" else self.coefficients,
         )

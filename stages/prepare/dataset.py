@@ -98,7 +98,7 @@ def recipe_for(source: Corpus | ImageSet, settings: MfccSettings) -> Recipe:
         return Recipe(source.rows, lambda pixels: pixels, (source.image_px, source.image_px, 3), 3, np.uint8)
     frames = 1 + (CLIP_SAMPLES - settings.window_samples) // settings.hop_samples
     mfcc = Mfcc(settings)
-    return Recipe(source.rows, lambda clips: mfcc(clips)[..., np.newaxis], (frames, settings.coefficients, 1), 2)
+    return Recipe(source.rows, lambda clips: mfcc(clips)[..., np.newaxis], (frames, settings.columns, 1), 2)
 
 
 def write_features(

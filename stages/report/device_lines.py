@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+_FEATURES = {"mfcc": "MFCC", "log_mel": "log-mel"}
+
 
 def device_lines(device: Mapping[str, Any], tested: Mapping[str, Any]) -> Iterator[str]:
     """From device.json and accuracy_device.json; nothing for what was not asked for."""
@@ -15,7 +17,7 @@ def device_lines(device: Mapping[str, Any], tested: Mapping[str, Any]) -> Iterat
             f"{100 * tested['accuracy_host']:.2f} %; {tested['outputs_equal']} outputs bit-identical to the host's"
         )
     if (front_end := device["front_end"]) is not None:
-        yield f"{who}: MFCC of a clip takes {_cost(front_end)}; {_closeness(front_end)}"
+        yield f"{who}: {_FEATURES[front_end['kind']]} of a clip takes {_cost(front_end)}; {_closeness(front_end)}"
     if (stream := device["stream"]) is not None:
         score, busy = stream["score"], stream["busy_share_modelled"]
         load = "" if busy is None else f"; core busy {100 * busy:.0f} % of the time, modelled"

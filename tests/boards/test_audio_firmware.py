@@ -17,7 +17,7 @@ from stages.firmware.front_end import design_front_end
 from stages.firmware.front_end_source import front_end_header, front_end_source
 from stages.graph.arithmetic.int8_reference import run_graph
 from stages.measure.audio.stream_reference import StreamSettings, reference_stream
-from tests.boards.conftest import FIRMWARE, HOST_FLAGS
+from tests.boards.conftest import FIRMWARE, HOST_FLAGS, build_host_firmware
 from tests.boards.link.test_protocol import READY, Session
 from tests.stages.firmware.front_ends import STREAM, Task, clips_of_every_kind, make_task, stream_front_end
 
@@ -69,12 +69,14 @@ int main(void)
         (20, {"fft_size": 512, "window_samples": 400, "hop_samples": 160, "mel_bins": 23, "coefficients": 13}),
         (12, {"fft_size": 2048, "window_samples": 2048, "hop_samples": 512, "high_hz": 8000, "low_hz": 60}),
         (30, {"fft_size": 64, "window_samples": 64, "hop_samples": 64, "mel_bins": 10, "coefficients": 4}),
+        (49, {"coefficients": None, "high_hz": 7600}),
     ],
-    ids=["kws", "odd_log2", "long", "short"],
+    ids=["kws", "odd_log2", "long", "short", "log_mel"],
 )
-def test_features_are_those_of_the_host(frames: int, changes: dict[str, int], tmp_path: Path) -> None:
+def test_features_are_those_of_the_host(frames: int, changes: dict[str, int | None], tmp_path: Path) -> None:
     task = make_task(frames, **changes)
-    front_end = design_front_end("mfcc", STREAM, task.record, task.graph)
+    kind = "log_mel" if task.record["features"]["coefficients"] is None else "mfcc"
+    front_end = design_front_end(kind, STREAM, task.record, task.graph)
     (tmp_path / "front_end.h").write_text(front_end_header(front_end))
     (tmp_path / "front_end.c").write_text(front_end_source(front_end))
     (tmp_path / "main.c").write_text(MFCC_PROGRAM)
@@ -245,6 +247,26 @@ def test_frames_of_a_stream_are_those_of_the_whole_recording(session: Session, t
     whole = task.host_features(minute[np.newaxis])[0]
     gaps = np.abs(np.frombuffer(frames, np.int8).astype(int) - whole.reshape(-1))
     assert np.mean(gaps <= 1) >= 0.999
+
+
+def test_a_stream_of_log_mel_features_gives_the_frames_of_the_whole_recording(
+    minute: np.ndarray, tmp_path: Path
+) -> None:
+    task, part = make_task(coefficients=None), minute[:40_000]
+    front_end = stream_front_end(task)
+    frames, sums, _ = joined(streamed(Session(build_host_firmware(task.graph, tmp_path, front_end)), part, 16000))
+    found = np.frombuffer(frames, np.int8).reshape(-1, 40)
+    gaps = np.abs(found.astype(int) - task.host_features(part[np.newaxis])[0])
+    assert np.mean(gaps <= 1) >= 0.999
+    assert front_end.stream is not None
+    expected = reference_stream(
+        found,
+        49,
+        lambda inputs: np.stack([run_graph(task.graph, x[np.newaxis])[task.graph.outputs[0]] for x in inputs]),
+        StreamSettings(**vars(front_end.stream)),
+    )
+    assert sums == list(expected.sums)
+    assert len(sums) > 10
 
 
 @pytest.mark.parametrize("chunk", [1, 319, 640, 1000, 15999])

@@ -50,9 +50,10 @@ void mfcc_frame(const int16_t *samples, int8_t *features)
         mel[filter] = natural_log(sum + FRONT_END_LOG_FLOOR);
     }
     for (uint32_t row = 0; row < FRONT_END_COEFFICIENTS; row++) {
+        const float *const own = &mel[FRONT_END_TERMS == 1u ? row : 0u]; /* without a DCT a feature is its own bin */
         float sum = front_end_offset[row];
-        for (uint32_t filter = 0; filter < FRONT_END_MEL_BINS; filter++) {
-            sum += front_end_dct[row][filter] * mel[filter];
+        for (uint32_t term = 0; term < FRONT_END_TERMS; term++) {
+            sum += front_end_dct[row][term] * own[term];
         }
         features[row] = rounded(sum);
     }

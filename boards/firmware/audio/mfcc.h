@@ -1,6 +1,7 @@
-/* mfcc.h: int16 samples to the network's int8 input: windowed power spectrum, mel filters, logarithm, DCT, rounding.
+/* mfcc.h: int16 samples to the network's int8 input: windowed power spectrum, mel filters, logarithm, DCT, rounding;
+ * log-mel features are the same without the DCT.
  *
- * The definition is that of stages/prepare/mfcc.py; tables, standardisation and the input's scale and zero point come
+ * The definition is that of data/sounds/mfcc.py; tables, standardisation and the input's scale and zero point come
  * from front_end.h, which is generated. Single precision throughout. Not reentrant: one work buffer.
  */
 #ifndef MFCC_H

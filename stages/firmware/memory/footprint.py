@@ -56,6 +56,7 @@ class FrontEndUse:
     """What the front end wants and takes; of a stream also how it decides."""
 
     kind: str
+    features: str  # mfcc or log_mel
     sample_rate_hz: int
     clip_samples: int
     hop_samples: int
@@ -181,6 +182,7 @@ def front_end_use(front_end: FrontEnd) -> FrontEndUse:
     """What a host must know of a front end to speak with it."""
     return FrontEndUse(
         kind=front_end.kind,
+        features=front_end.features,
         sample_rate_hz=front_end.sample_rate_hz,
         clip_samples=front_end.clip_samples,
         hop_samples=front_end.hop_samples,

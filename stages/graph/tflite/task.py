@@ -33,11 +33,15 @@ class SoundFeatures(Config):
     mel_bins: Annotated[int, Field(ge=1, le=1024)]
     low_hz: Annotated[int, Field(ge=0)]
     high_hz: PositiveInt
-    coefficients: Annotated[int, Field(ge=1, le=1024)]
+    coefficients: Annotated[int, Field(ge=1, le=1024)] | None  # None: log-mel, a column for each mel bin
+
+    @property
+    def columns(self) -> int:
+        return self.mel_bins if self.coefficients is None else self.coefficients
 
     @model_validator(mode="after")
     def _fits(self) -> SoundFeatures:
-        if self.fft_size < self.window_samples or self.coefficients > self.mel_bins or self.low_hz >= self.high_hz:
+        if self.fft_size < self.window_samples or self.columns > self.mel_bins or self.low_hz >= self.high_hz:
             raise ValueError("found a window, band or number of coefficients that does not fit its transform")
         return self
 
@@ -59,7 +63,7 @@ class Task(Config):
 
     @model_validator(mode="after")
     def _is_one_of_both(self) -> Task:
-        columns = self.features.coefficients if isinstance(self.features, SoundFeatures) else 3
+        columns = self.features.columns if isinstance(self.features, SoundFeatures) else 3
         if {len(self.feature_mean), len(self.feature_std)} != {columns}:
             raise ValueError(
                 f"found {len(self.feature_mean)} means and {len(self.feature_std)} deviations, not {columns}"

@@ -4,7 +4,8 @@ A block looks along the frequencies of each moment (depthwise 1x3), takes the me
 (depthwise 3x1, dilated, then pointwise: on one column instead of the whole map) and adds what it found to every
 frequency again. So almost all of its channels' products are computed on a map a tenth as large.
 
-    conv 5x5 -> 2, 2, 4, 4 blocks of 1, 1.5, 2, 2.5 times `width` channels -> depthwise 5x5, pointwise -> mean, classes
+    conv 5x5 -> 2, 2, 4, 4 blocks of 1, 1.5, 2, 2.5 times `width` channels
+             -> depthwise over five moments and all frequencies, pointwise -> mean, classes
 
 The first block of a stage changes the channels and has no shortcut; stages 2 and 3 halve the frequencies. For int8 the
 activation is ReLU instead of swish, and batch normalisation, which folds into the convolutions, stands in the place of
@@ -19,6 +20,7 @@ from torch import Tensor, nn
 from stages.nets.backbones.layers import ConvNorm, Head, Size
 
 # Blocks, channels in halves of `width`, stride along the frequencies, dilation along time.
+_MOST_BANDS = 20  # of a finer picture (log-mel) the stem halves both sides: a quarter of the work behind it
 _STAGES = ((2, 2, 1, 1), (2, 3, 2, 2), (4, 4, 2, 4), (4, 5, 1, 8))
 
 
@@ -42,6 +44,10 @@ class BroadcastBlock(nn.Module):
         )
         self.pointwise = ConvNorm(channels_out, channels_out, 1, size=column, activation="none")
         self.act = nn.ReLU(inplace=True)
+        # A block begins as what leads around its branches: without that the first epochs learn next to nothing.
+        nn.init.zeros_(self.pointwise.norm.weight)
+        if self.has_shortcut:
+            nn.init.zeros_(self.spectral.norm.weight)
 
     def forward(self, x: Tensor) -> Tensor:
         entered = self.enter(x)
@@ -56,7 +62,8 @@ class BroadcastKws(nn.Module):
     def __init__(self, input_shape: tuple[int, int, int], classes: int, *, width: int) -> None:
         super().__init__()
         height, breadth, channels = input_shape
-        self.stem = ConvNorm(channels, 2 * width, 5, size=(height, breadth))
+        stride = 2 if breadth > _MOST_BANDS else 1
+        self.stem = ConvNorm(channels, 2 * width, 5, size=(height, breadth), stride=stride)
         blocks: list[nn.Module] = []
         before, size = 2 * width, self.stem.size_out
         for count, halves, stride, dilation in _STAGES:
@@ -65,8 +72,9 @@ class BroadcastKws(nn.Module):
                 blocks.append(BroadcastBlock(before, wide, size=size, stride=step, dilation=dilation))
                 before, size = wide, blocks[-1].size_out
         self.blocks = nn.Sequential(*blocks)
-        self.depthwise = ConvNorm(before, before, 5, size=size, depthwise=True)
-        self.pointwise = ConvNorm(before, 4 * width, 1, size=size)
+        whole = (1, size[1])  # one column is left
+        self.depthwise = ConvNorm(before, before, (5, size[1]), size=size, stride=whole, depthwise=True)
+        self.pointwise = ConvNorm(before, 4 * width, 1, size=self.depthwise.size_out)
         self.head = Head(4 * width, classes)
 
     def forward(self, x: Tensor) -> Tensor:

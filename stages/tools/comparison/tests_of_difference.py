@@ -76,6 +76,19 @@ def student_p(t: float, freedom: float) -> float:
     return _incomplete_beta(freedom / (freedom + t * t), freedom / 2, 0.5)
 
 
+def anova_p(groups: Sequence[Sequence[float]]) -> float:
+    """One way: how likely chance alone makes the means of these groups differ as much."""
+    n, means = sum(map(len, groups)), [sum(group) / len(group) for group in groups]
+    middle = sum(map(sum, groups)) / n
+    between = sum(len(group) * (mean - middle) ** 2 for group, mean in zip(groups, means, strict=True))
+    within = sum((value - mean) ** 2 for group, mean in zip(groups, means, strict=True) for value in group)
+    above, below = len(groups) - 1, n - len(groups)
+    if within == 0:
+        return 1.0 if between == 0 else 0.0
+    ratio = between / above / (within / below)
+    return _incomplete_beta(below / (below + above * ratio), below / 2, above / 2)
+
+
 def holm(values: Sequence[float]) -> list[float]:
     """The p of several tests at once: the smallest times their number, and so on, never falling."""
     adjusted, highest = [1.0] * len(values), 0.0

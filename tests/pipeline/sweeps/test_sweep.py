@@ -155,3 +155,48 @@ def test_a_step_outlives_the_server_that_forked_it(toy: ToyProject) -> None:
                 os.kill(int(child), signal.SIGKILL)
     assert process.returncode == 0
     assert toy.executed().count("mill") == 1
+
+
+def test_a_step_that_lost_its_server_still_ends_with_the_engine(toy: ToyProject) -> None:
+    with toy.started("run", "bread", "--set", "mill.pause_s=2", until="mill: running") as process:
+        while "mill" not in (toy.root / "executed.log").read_text():
+            time.sleep(0.02)
+        server = next(
+            int(child)
+            for task in Path(f"/proc/{process.pid}/task").iterdir()
+            for child in (task / "children").read_text().split()
+        )
+        worker = int(Path(f"/proc/{server}/task/{server}/children").read_text().split()[-1])
+        os.kill(server, signal.SIGKILL)
+        time.sleep(0.2)
+        assert Path(f"/proc/{worker}").exists(), "it goes on"
+        os.kill(process.pid, signal.SIGKILL)
+    deadline = time.monotonic() + 20
+    while Path(f"/proc/{worker}").exists() and "Z" not in Path(f"/proc/{worker}/stat").read_text().split()[2]:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_code_that_is_edited_during_a_sweep_is_what_later_points_run(toy: ToyProject) -> None:
+    question = ("sweep", "bread", "--set", "mill.rounds=1..6", "--set", "mill.pause_s=0.1", "--name", "grid", "-j", "1")
+    with toy.started(*question, until="2 of 6 points") as process:
+        toy.edit("toy_sell.py", "{board},{config.price}", "{board},9{config.price}")
+    assert process.returncode == 0
+    prices = [row["price"] for row in rows(toy)]
+    assert prices[0] == "3" and prices[-1] == "93"
+    toy.run(*question)
+    assert {row["price"] for row in rows(toy)} == {"93"}, "and nothing was stored under the key of the other code"
+
+
+def test_planning_does_not_read_what_is_cached_and_running_does(toy: ToyProject) -> None:
+    toy.run(*GRID)
+    toy.executed()
+    flour = sorted((toy.root / ".pipeline" / "entries" / "mill").glob("*/flour.txt"))[0]
+    flour.chmod(0o644)
+    flour.write_text("chaff")
+    for file in (toy.root / "sweeps" / "grid" / "points").glob("*.json"):
+        file.unlink()
+    plan = json.loads(toy.run(*GRID, "--plan", "--json").stdout)
+    assert {point["status"] for point in plan} == {"cached"}
+    done = toy.run(*GRID)
+    assert "flour.txt does not match its sha256" in done.stderr and toy.executed() == ["mill"]

@@ -58,10 +58,10 @@ class Task:
         return np.clip(steps, -128, 127).astype(np.int8)
 
 
-def make_task(frames: int = 49, **changes: int) -> Task:
+def make_task(frames: int = 49, **changes: int | None) -> Task:
     """Standardisation as of speech; a random convolution, pooling by stride, classifier, softmax."""
     settings = {**KWS, **changes}
-    coefficients = settings["coefficients"]
+    coefficients = settings["coefficients"] or settings["mel_bins"]
     rng = np.random.default_rng(coefficients)
     mean = [-30.0, *rng.normal(0, 2, coefficients - 1)]
     std = [20.0, *rng.uniform(1.5, 6.0, coefficients - 1)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -85,6 +86,29 @@ def test_tables_hold_the_definition() -> None:
     assert "#define FRONT_END_FFT_LOG2 10\n" in front_end_header(front_end)
 
 
+def test_log_mel_features_are_the_bins_themselves_with_one_factor_each() -> None:
+    task = make_task(coefficients=None)
+    log_mel = design_front_end("log_mel", StreamConfig(), task.record, task.graph)
+    mfcc = design_front_end("mfcc", StreamConfig(), make_task().record, make_task().graph)
+    assert (log_mel.features, mfcc.features) == ("log_mel", "mfcc")
+    assert log_mel.coefficients == len(log_mel.filters) == 40
+    assert log_mel.dct.shape == (40, 1)
+    assert log_mel.dct[0, 0] == pytest.approx(1 / (20 * 0.0625))
+    assert log_mel.offset[0] == pytest.approx(5 + 30 / (20 * 0.0625))
+    assert mfcc.constant_bytes - log_mel.constant_bytes == 4 * (400 + 10 - 40 - 40)
+    assert log_mel.fast_bytes == mfcc.fast_bytes
+
+
+@pytest.mark.parametrize(("coefficients", "kind", "made"), [(None, "mfcc", "log_mel"), (10, "log_mel", "mfcc")])
+def test_features_that_the_network_was_not_trained_with_are_refused(
+    coefficients: int | None, kind: Literal["mfcc", "log_mel"], made: str
+) -> None:
+    task = make_task(coefficients=coefficients)
+    with pytest.raises(StageError, match=f"found {kind}, the network takes {made} features; set it to {made}"):
+        design_front_end(kind, StreamConfig(), task.record, task.graph)
+    assert design_front_end("kws_stream", StreamConfig(), task.record, task.graph).features == made
+
+
 @pytest.mark.parametrize(
     "changes",
     [
@@ -159,7 +183,7 @@ def test_settings_the_device_cannot_follow_are_refused(changes: dict[str, int], 
 @pytest.mark.parametrize("missing", ["features", "feature_mean", "sample_rate_hz", "classes"])
 def test_a_data_set_without_audio_settings_is_refused(missing: str) -> None:
     task = make_task()
-    with pytest.raises(StageError, match="has no MFCC settings .* use front_end: none for this data set"):
+    with pytest.raises(StageError, match="has no settings of sounds .* use front_end: none for this data set"):
         design_front_end("mfcc", StreamConfig(), without(task.record, missing), task.graph)
 
 

@@ -16,6 +16,7 @@ from data import CorpusSize, keyword_corpus
 from data.examples.stored import stored_split
 from data.sounds.mfcc import Mfcc, MfccSettings
 from pipeline.errors import StageError
+from stages.graph.tflite.task import SoundFeatures, task_of
 from stages.prepare.config import DataConfig, PrepareConfig
 from stages.prepare.stage import Prepared, run
 
@@ -106,6 +107,16 @@ def test_standardisation_of_the_record_leads_back_to_the_features(tiny: Prepared
 def test_front_end_settings_change_the_shape(tmp_path: Path) -> None:
     result = prepared(tmp_path, config=PrepareConfig(window_s="30ms", coefficients=13))
     assert np.load(result.features / "test_x.npy").shape == (12, 49, 13, 1)
+
+
+def test_log_mel_features_are_a_column_for_each_bin_and_the_record_says_so(tmp_path: Path) -> None:
+    result = prepared(tmp_path, config=PrepareConfig(front_end="log_mel", mel_bins=24, coefficients=30))
+    assert np.load(result.features / "test_x.npy").shape == (12, 49, 24, 1)
+    record = json.loads(result.dataset.read_text())
+    assert (record["features"]["coefficients"], len(record["feature_mean"])) == (None, 24)
+    task = task_of(record)
+    assert isinstance(task.features, SoundFeatures)
+    assert (task.features.columns, len(task.feature_std)) == (24, 24)
 
 
 def test_progress_covers_speaking_and_featurising(tmp_path: Path) -> None:

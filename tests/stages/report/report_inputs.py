@@ -77,7 +77,7 @@ def device(board: str) -> dict[str, object]:
             **{"power_w_modelled": 1.2, "energy": energy("measured", 12.5)},
         }
     front_end = {"instructions": 2_700_000, "cycles": None, "latency_ms_modelled": 9.5}
-    front_end |= {"features": 980, "features_equal": 931, "features_within_one": 980}
+    front_end |= {"kind": "mfcc", "features": 980, "features_equal": 931, "features_within_one": 980}
     score = {"words": 16, "hits": 13, "misses": 3, "false_alarms": 1}
     return {
         **{"board": TWIN, "source": "virtual", "clock_hz": 216_000_000, "front_end": front_end},
