@@ -33,6 +33,7 @@ _GONE_AFTER_S = 10.0  # a probe that resets is away for a moment
 _AGAIN_AFTER_S = 10.0
 _END_WITHIN_S = 15.0
 _OBJECT_STORE_BYTES = 80_000_000  # about the least that Ray takes: files do not travel through it
+_MOST_LOG_BYTES = 1 << 20
 _STARTED = "Ray runtime started"
 _PR_SET_PDEATHSIG = 1
 
@@ -57,8 +58,8 @@ class _Offer:
     is_up: bool = False
 
     def told(self) -> str:
-        self.log.seek(0)
-        return self.log.read().decode(errors="replace")
+        """By its node so far; the place where that writes next is not moved."""
+        return os.pread(self.log.fileno(), _MOST_LOG_BYTES, 0).decode(errors="replace")
 
 
 class BoardWorker:
