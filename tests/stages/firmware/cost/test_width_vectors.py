@@ -27,7 +27,8 @@ from tests.stages.firmware.cost.branching import layer
 
 SHAPE = (8, 6, 3)
 UNITS, GROUPS = 10, 3  # groups of channels in a unit
-LEFT_OUT = ("softmax", "alias")  # one depends on the logits, the other takes no time
+LEAST_CYCLES = 1000  # of a layer that is looked at alone: below, a line or two of code weigh too much
+DATA_DEPENDENT = "softmax"
 
 
 class Unit(nn.Module):
@@ -77,7 +78,7 @@ def test_ten_vectors_of_widths_cost_what_was_predicted(weights: str, board: str,
     assert profile is not None
     assert predicted.cycles == pytest.approx(sum(op.cycles_modelled for op in profile), rel=0.01)
     for each, op in zip(predicted.layers, profile, strict=True):
-        if each.kernel in LEFT_OUT:
+        if each.kernel == DATA_DEPENDENT or op.cycles_modelled < LEAST_CYCLES:
             continue
         assert each.cycles == pytest.approx(op.cycles_modelled, rel=0.05), each.name
     for unit in range(UNITS):
