@@ -218,7 +218,7 @@ class Board(_Described):
     flashing: Flashing
     cache: Cache
     chip: Chip
-    power_active_w: Watts
+    power_active_w: Annotated[Watts, Field(gt=0)]  # modelled energy is this times the time
     power_fixed_w: Watts  # the part of it that no clock changes: probe, regulator, leakage
     clocks: tuple[ClockSetting, ...]  # the fastest first
     power_point: PowerPoint  # where it was measured: figures differ by several times between them
@@ -328,7 +328,8 @@ def read_board(path: Path) -> Board:
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"]) or "the whole file"
-        raise ConfigError(f"boards/{path.parent.name}/{path.name}: {key}: {first['msg']}") from error
+        what = "missing; add it, boards/README.md says what it is for" if first["type"] == "missing" else first["msg"]
+        raise ConfigError(f"boards/{path.parent.name}/{path.name}: {key}: {what}") from error
     if board.name != path.parent.name:
         found = f"boards/{path.parent.name}/{path.name}: name is {board.name!r}"
         raise ConfigError(f"{found}, needed {path.parent.name!r} like its folder")

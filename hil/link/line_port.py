@@ -15,7 +15,8 @@ import serial
 
 from pipeline.errors import HardwareAbsent, HardwareError, LinkTimeout
 
-LINE_LIMIT_BYTES = 65536  # a device that never ends its line must not fill the host's memory
+# A device that never ends its line must not fill the host's memory; the outputs of one whose RAM they fill are shorter.
+LINE_LIMIT_BYTES = 8 << 20
 _POLL_S = 0.02
 _WRITE_S = 3.0
 
@@ -61,7 +62,9 @@ class LinePort:
 
     def line(self, deadline: float) -> bytes | None:
         """The next line with its end, or None when the deadline passes first."""
-        while b"\n" not in self._pending:
+        searched = 0
+        while (end := self._pending.find(b"\n", searched) + 1) == 0:
+            searched = len(self._pending)
             if time.monotonic() >= deadline:
                 return None
             try:
@@ -72,7 +75,6 @@ class LinePort:
             if len(self._pending) > LINE_LIMIT_BYTES:
                 self._pending.clear()
                 raise EndlessLine(f"{self.name}: {LINE_LIMIT_BYTES} B without a line end; check the baud rate")
-        end = self._pending.index(b"\n") + 1
         line = bytes(self._pending[:end])
         del self._pending[:end]
         return line

@@ -15,6 +15,7 @@ from stages.firmware.fast.dot import Weights
 from stages.firmware.kernels.access_order import distances, laid_out
 from stages.firmware.kernels.calls import KernelCall
 from stages.firmware.kernels.fused import can_be_fused, fused_call
+from stages.firmware.kernels.movement import move_call
 from stages.graph.graph import Graph
 from stages.graph.memory.arena_layout import ArenaLayout, arena_layout, arena_places, live_bytes
 from stages.graph.memory.fusion import Chain, fused_graph
@@ -76,6 +77,8 @@ def _parts(graph: Graph, calls: Sequence[KernelCall], weights: Weights | None, c
     for position, number in enumerate(chain.ops):
         op, rows = graph.ops[number], chain.counts(position)
         call = fast_call(graph, op, f"op_{number}", weights, rows) if weights else None
+        if calls[number].kernel == "move":
+            call = move_call(graph, op, f"op_{number}", lines=1)
         found.append(call or calls[number])
     return found
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from pipeline.errors import ConfigError
@@ -43,19 +45,26 @@ class WidthRule:
         """All groups scaled alike."""
         return self.whole(np.full(len(self.full), share))
 
+    def widest_uniform(self, fits: Callable[[tuple[int, ...]], bool]) -> tuple[float, tuple[int, ...]]:
+        """The largest share at which a network scaled alike still `fits`, and its widths; the narrowest has to.
+
+        Between two of the shares that are tried no width changes; all resources grow with the widths (but for a step of
+        the firmware's stairs), so a bisection finds the last.
+        """
+        shares = np.unique(np.concatenate([np.arange(1, width + 1) / width for width in np.unique(self.full)]))
+        held, too_wide = 0, len(shares)
+        while too_wide - held > 1:
+            middle = (held + too_wide) // 2
+            if fits(self.uniform(shares[middle])):
+                held = middle
+            else:
+                too_wide = middle
+        return float(shares[held]), self.uniform(shares[held])
+
 
 def uniform_widths(rule: WidthRule, objectives: Objectives) -> tuple[int, ...]:
     """The widest network that meets all budgets with every layer scaled alike; the narrowest one has to meet them."""
-    # Between two of these shares no width changes; all resources grow with the widths, so a bisection finds the last.
-    shares = np.unique(np.concatenate([np.arange(1, width + 1) / width for width in np.unique(rule.full)]))
-    fits, too_wide = 0, len(shares)
-    while too_wide - fits > 1:
-        middle = (fits + too_wide) // 2
-        if objectives.exceeded(rule.uniform(shares[middle])):
-            too_wide = middle
-        else:
-            fits = middle
-    return rule.uniform(shares[fits])
+    return rule.widest_uniform(lambda widths: not objectives.exceeded(widths))[1]
 
 
 def refuse_unreachable(channels: Channels, config: PruneConfig, budget: BudgetConfig, title: str) -> None:

@@ -78,7 +78,9 @@ def distances(graph: Graph, calls: Sequence[KernelCall], apart: Collection[int] 
         if number in apart:
             continue
         if isinstance(op.options, FusedOptions):
-            found.update({(number, tensor): _fused(graph, op, tensor) for tensor in graph.activations_of(op)})
+            joined = {i for part in op.options.ops if part.kind == "CONCATENATION" for i in part.inputs}
+            alone = [tensor for tensor in graph.activations_of(op) if tensor not in joined]
+            found.update({(number, tensor): _fused(graph, op, tensor) for tensor in alone})
             continue
         distance = overlap_distance(graph, op, call)
         if distance is not None:

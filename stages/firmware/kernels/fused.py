@@ -25,7 +25,10 @@ _WINDOWED = {
     "max_pool_2d": "pool_2d",
 }
 _PRODUCTS = ("fast_matrix", "small_matrix")  # find their number of pixels in their structure
-_MATRIX = "matrix_multiply"  # is told the number of pixels in its call
+_SUMS = ("fast_add", "add")  # likewise, of elements
+# Told in their call for how many pixels, values or lines: the number behind what they read from.
+_COUNTED = {"matrix_multiply": "pixels", "lookup": "values", "copy_rows": "pixels"}
+_BY_LINE = "move"  # line by line, with the structure of a single one
 
 
 def can_be_fused(graph: Graph, number: int, call: KernelCall) -> bool:
@@ -33,7 +36,9 @@ def can_be_fused(graph: Graph, number: int, call: KernelCall) -> bool:
     if call.kernel in _PRODUCTS:
         shape = graph.tensors[graph.ops[number].outputs[0]].shape
         return len(shape) == 4 and shape[2] > 1
-    return call.kernel in (*_WINDOWED, _MATRIX, "fast_add", "add")
+    if call.kernel == _BY_LINE:
+        return graph.ops[number].kind == "RESIZE_NEAREST_NEIGHBOR"
+    return call.kernel in (*_WINDOWED, *_COUNTED, *_SUMS)
 
 
 def fused_call(graph: Graph, chain: Chain, parts: Sequence[KernelCall]) -> KernelCall:
@@ -66,7 +71,7 @@ def _function(
     yield f"static __attribute__((noinline)) void {name}({', '.join(f'int8_t *tensor_{t}' for t in activations)})"
     yield "{"
     for number, call in zip(chain.ops, parts, strict=True):
-        if call.kernel != _MATRIX:
+        if call.kernel not in (*_COUNTED, _BY_LINE):
             yield f"    struct {_WINDOWED.get(call.kernel, call.kernel)} part_{number} = op_{number};"
     for tensor in activations:
         _, height, width, channels = graph.tensors[tensor].shape
@@ -92,12 +97,16 @@ def _function(
 
 
 def _needed(each: RowPass, end: str) -> str:
+    if each.repeats > 1:
+        return f"({end} + {each.repeats - 1}) / {each.repeats}"
     if (each.stride, each.reach, each.top) == (1, 1, 0):
         return end
     return f"band_least({_linear(end, each.stride, each.reach - each.top - each.stride)}, {each.lines})"
 
 
 def _lowest(each: RowPass, row: str) -> str:
+    if each.repeats > 1:
+        return f"{row} / {each.repeats}"
     return _linear(row, each.stride, -each.top)
 
 
@@ -108,6 +117,9 @@ def _linear(value: str, factor: int, addend: int) -> str:
 
 def _rows_call(graph: Graph, number: int, call: KernelCall) -> Iterator[str]:
     """One kernel, on the rows of its output that are wanted and not yet there."""
+    if call.kernel == _BY_LINE:
+        yield from _lines_call(graph, number, call)
+        return
     *sources, result = call.activations
     _, _, width, channels = graph.tensors[result].shape
     rows = f"(end_{result} - band_{result}.end)"
@@ -120,10 +132,21 @@ def _rows_call(graph: Graph, number: int, call: KernelCall) -> Iterator[str]:
         starts = [f"band_row(&band_{source}, band_{result}.end)" for source in sources]
     if call.kernel in _PRODUCTS:
         yield f"part_{number}.pixels = {rows} * {width};"
-    elif call.kernel == _MATRIX:
-        text = re.sub(r"\{0\}, \d+,", f"{{0}}, {rows} * {width},", call.call)
+    elif call.kernel in _COUNTED:
+        count = width if _COUNTED[call.kernel] == "pixels" else width * channels
+        text = re.sub(r"(\{\d+\}), \d+,", rf"\1, {rows} * {count},", call.call)
     elif call.kernel == "fast_add":
         yield f"part_{number}.elements = {rows} * {width * channels};"
     elif call.kernel == "add":  # neighbouring axes are one
         yield f"part_{number}.broadcast.sizes[BROADCAST_AXES - 1] = {rows} * {width * channels};"
-    yield text.format(*starts, f"band_row(&band_{result}, band_{result}.end)")
+    filled = text.format(*starts, f"band_row(&band_{result}, band_{result}.end)")
+    yield from (line.strip() for line in filled.splitlines())
+
+
+def _lines_call(graph: Graph, number: int, call: KernelCall) -> Iterator[str]:
+    """An image enlarged by repeated lines."""
+    source, result = call.activations
+    repeats = graph.tensors[result].shape[1] // graph.tensors[source].shape[1]
+    yield f"for (int32_t row = band_{result}.end; row < end_{result}; row++) {{"
+    yield f"    move(&op_{number}, band_row(&band_{source}, row / {repeats}), band_row(&band_{result}, row));"
+    yield "}"

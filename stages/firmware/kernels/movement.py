@@ -36,11 +36,12 @@ class Axis:
         return (steps or {0}).pop() if len(steps) <= 1 and self.offsets[0] == 0 else None
 
 
-def move_call(graph: Graph, op: Op, name: str) -> KernelCall:
-    """One call of `move`."""
+def move_call(graph: Graph, op: Op, name: str, lines: int | None = None) -> KernelCall:
+    """One call of `move`; for so many lines of an image, those at its top, that it makes at a time."""
     source = graph.tensors[op.inputs[0]]
     item = ITEM_BYTES[source.dtype]
-    start, axes = axes_of(source_positions(graph, op))
+    positions = source_positions(graph, op)
+    start, axes = axes_of(positions if lines is None else positions[:, :lines])
     run = 1
     if axes and axes[-1].step == 1:
         run = len(axes.pop().offsets)

@@ -131,13 +131,13 @@ def _reverse(graph: Graph, op: Op, x: np.ndarray, _fill: int) -> np.ndarray:
 
 def _resize_nearest(graph: Graph, op: Op, x: np.ndarray, _fill: int) -> np.ndarray:
     rows, columns = (
-        _nearest(source, result, *_numbers(op))
+        nearest(source, result, *_numbers(op))
         for source, result in zip(x.shape[1:3], graph.tensors[op.outputs[0]].shape[1:3], strict=True)
     )
     return x[:, rows][:, :, columns]
 
 
-def _nearest(source: int, result: int, align_corners: int, half_pixels: int) -> np.ndarray:
+def nearest(source: int, result: int, align_corners: int, half_pixels: int) -> np.ndarray:
     """Which line each line of the result shows; in single precision, as the runtime does it."""
     aligned = align_corners and result > 1
     scale = np.float32(source - 1) / np.float32(result - 1) if aligned else np.float32(source) / np.float32(result)

@@ -20,10 +20,9 @@ from dataclasses import dataclass
 from stages.graph.graph import Graph, Op, Tensor
 
 ALIASES = frozenset({"RESHAPE", "ASSIGN_VARIABLE"})  # the output is the input's buffer
+OF_ONE = frozenset({"RELU", "RELU6", "LOGISTIC", "HARD_SWISH", "TANH", "LEAKY_RELU", "ABS", "RSQRT", "ELU"})
 # The output may replace an operand.
-IN_PLACE = frozenset({"ADD", "SUB", "MUL", "DIV", "MAXIMUM", "MINIMUM", "SQUARED_DIFFERENCE", "PRELU"}) | {
-    *("RELU", "RELU6", "LOGISTIC", "HARD_SWISH", "TANH", "LEAKY_RELU", "ABS", "RSQRT", "ELU")
-}
+IN_PLACE = frozenset({"ADD", "SUB", "MUL", "DIV", "MAXIMUM", "MINIMUM", "SQUARED_DIFFERENCE", "PRELU"}) | OF_ONE
 
 
 @dataclass(frozen=True)

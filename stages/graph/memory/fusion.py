@@ -5,9 +5,10 @@ needs and does not have. Of a tensor between two ops only the rows that are stil
 which rows fall out at the top. No row is computed twice. `steps` is the schedule; the C code that the firmware compiler
 writes (stages/firmware/kernels/fused.py) follows it, and so do the resource model and the arena layout.
 
-In a chain are convolutions, depthwise convolutions and pools, each the only reader of the one before, and as the last
-op an ADD of two tensors of one shape. `fused_graph` makes one op of a chain: it reads what the chain reads and writes
-what the chain writes, and the buffers between, which nobody else reads.
+In a chain are convolutions, depthwise convolutions, pools, functions of one value, concatenations of channels, images
+enlarged by repeated lines, each the only reader of the one before; as the last op also an ADD of two tensors of one
+shape. What else an ADD or a concatenation reads exists whole. `fused_graph` makes one op of a chain: it reads what the
+chain reads and writes what the chain writes, and the buffers between, which nobody else reads.
 """
 
 from __future__ import annotations
@@ -16,11 +17,14 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from stages.graph.graph import ConvOptions, Graph, NoOptions, Op, PoolOptions
+from stages.graph.arithmetic.movement import nearest
+from stages.graph.graph import ConcatOptions, ConvOptions, Graph, NoOptions, Op, PlainOptions, PoolOptions
+from stages.graph.memory.buffers import OF_ONE
 from stages.graph.padding import padding_around
 
 MOST_OPS = 12  # of a chain
 _MOST_LINES = 2**15 - 1  # of an image: kernels count them in int16
+_BY_VALUE = frozenset({"ADD", "QUANTIZE"}) | OF_ONE
 
 
 @dataclass(frozen=True)
@@ -32,14 +36,17 @@ class RowPass:
     reach: int = 1  # rows of the input that one row of the output sees
     stride: int = 1
     top: int = 0  # padding
+    repeats: int = 1  # rows of the output that are one row of the input; there is no window then
 
     def needed(self, end: int) -> int:
         """Rows of the input, from its first on, without which rows before `end` of the output cannot be made."""
+        if self.repeats > 1:
+            return -(-end // self.repeats)
         return min(self.lines, (end - 1) * self.stride + self.reach - self.top)
 
     def lowest(self, row: int) -> int:
         """The first row of the input that row `row` of the output, or a later one, sees."""
-        return max(0, row * self.stride - self.top)
+        return max(0, row // self.repeats * self.stride - self.top)
 
 
 @dataclass(frozen=True)
@@ -100,9 +107,16 @@ def row_pass(graph: Graph, op: Op) -> RowPass | None:
     source, result = graph.tensors[op.inputs[0]].shape, graph.tensors[op.outputs[0]].shape
     if len(source) != 4 or len(result) != 4 or source[0] != 1 or source[1] > _MOST_LINES:
         return None
-    if op.kind == "ADD":
+    if op.kind in _BY_VALUE:
         is_plain = all(graph.tensors[i].data is None and graph.tensors[i].shape == result for i in op.inputs)
         return RowPass(result[1], result[1]) if is_plain else None
+    if isinstance(op.options, ConcatOptions):
+        has_lines = op.options.axis % 4 == 3 and all(graph.tensors[i].data is None for i in op.inputs)
+        return RowPass(result[1], result[1]) if has_lines else None
+    if op.kind == "RESIZE_NEAREST_NEIGHBOR" and isinstance(op.options, PlainOptions):
+        repeats, shown = result[1] // source[1], nearest(source[1], result[1], *map(int, op.options.values))
+        is_even = repeats > 1 and list(shown) == [row // repeats for row in range(result[1])]
+        return RowPass(source[1], result[1], repeats=repeats) if is_even else None
     return window_pass(graph, op)
 
 
@@ -142,7 +156,7 @@ class Links:
     def starting_at(self, order: Sequence[int], position: int) -> Iterator[Chain]:
         """The chains, shortest first, that begin with the op at `position` of an order; bands as low as they may be."""
         first = order[position]
-        if self.passes[first] is None or self.graph.ops[first].kind == "ADD":
+        if self.passes[first] is None or self.graph.ops[first].kind in ("ADD", "CONCATENATION"):
             return
         for end in range(position + 1, min(position + MOST_OPS, len(order))):
             if self._next.get(order[end - 1]) != order[end] or self.passes[order[end]] is None:

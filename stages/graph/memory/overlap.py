@@ -139,7 +139,8 @@ class OverlapProblem(OrderProblem):
             for number, rows, each in zip(chain.ops, chain.buffer_rows, chain.passes, strict=False)
         }
         reads = {b for number in chain.ops for b in buffers.ops[number].reads} - set(between)
-        dying = [b for b in alive if b in reads and not buffers.is_alive(b, after)]
+        whole = {b for number in chain.ops[1:] if self._joins(number) for b in buffers.ops[number].reads}
+        dying = [b for b in alive if b in reads - whole and not buffers.is_alive(b, after)]
         output = buffers.ops[chain.ops[-1]].writes[0]
         others = dict.fromkeys((b for b in alive if b not in dying), 1.0)
         # What an ADD at the end reads it reads at the pace at which it writes, and later than the first op does.
@@ -147,6 +148,10 @@ class OverlapProblem(OrderProblem):
         steps = {b: () if b in at_pace else self._chain_moments(chain) for b in dying}
         shared = _shared(output, steps, sizes) if dying else {output: 1.0}
         return {**others, **between, **shared}
+
+    def _joins(self, number: int) -> bool:
+        """Whether an op writes one operand beside the other: what it reads later must not be written over."""
+        return self.graph.ops[number].kind == "CONCATENATION"
 
     def _chain_moments(self, chain: Chain) -> tuple[Moment, ...]:
         rows, lines = chain.passes[-1].rows, chain.passes[0].lines

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from boards import Board, load_board
-from pipeline.errors import StageError
+from pipeline.errors import ConfigError, StageError
 from pipeline.stage import Answer
 from stages.firmware.config import FirmwareConfig
 from stages.firmware.cost.compiled import Cost
@@ -53,19 +51,17 @@ def fit(network: NetworkConfig, firmware: FirmwareConfig, prune: PruneConfig, bo
     """The smallest budgets that can be met on a board, and the widest network, scaled uniformly, that fits it."""
     channels, cost = _cost(network, firmware, board)
     rule = WidthRule(channels, prune)
-    smallest = cost.exact(rule.smallest)[board]
-    shares = [share for share in np.linspace(0.02, 1, 50) if rule.uniform(share) != rule.smallest]
-    low, high = -1, len(shares)
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if cost.fits(rule.uniform(shares[middle])) else (low, middle)
-    widest = rule.uniform(shares[low]) if low >= 0 else rule.smallest
-    largest = cost.exact(widest)[board]
+    if not cost.fits(rule.smallest):
+        raise ConfigError(
+            f"fit: {network.title} with {max(rule.smallest, default=0)} channels in every layer does not fit the "
+            f"memory of {board}; choose a board with more memory, a smaller input or a smaller network"
+        )
+    share, widest = rule.widest_uniform(cost.fits)
+    smallest, largest = cost.exact(rule.smallest)[board], cost.exact(widest)[board]
     rows = [("", "smallest", "widest that fits")]
     for name, unit in _FIGURES.items():
         values = [getattr(found, name) for found in (smallest, largest)]
         rows.append((f"{name}, {unit}", *(f"{v:,}" if isinstance(v, int) else f"{v:.3f}" for v in values)))
-    share = 1.0 if widest == channels.widths else float(shares[low]) if low >= 0 else 0.0
     text = [
         f"{network.title} on {board}: {_source(load_board(board))}",
         *_aligned(rows, left=1),

@@ -33,7 +33,7 @@ from stages.graph.tflite.float_edges import strip_float_edges
 from stages.graph.tflite.reader import read_tflite
 from stages.graph.tflite.writer import write_tflite
 from stages.measure.modelled import profile_network
-from tests.benchmarks.subjects.benchmark_networks import mcunet_like, mobilenet_v2, vgg_like
+from tests.benchmarks.subjects.benchmark_networks import mcunet_like, mobilenet_v2, unet_like, vgg_like
 
 BOARD = "nucleo_h743zi2"  # with room for all of them
 JUDGED = "MobileNet-v2 0.35, 144x144"
@@ -112,6 +112,7 @@ def networks(files: list[Path]) -> Iterator[tuple[str, Graph]]:
         yield JUDGED, mobilenet_v2(144)
         yield "MCUNet-like, 176x176", mcunet_like()
         yield "VGG-like, 96x96", vgg_like()
+        yield "U-Net-like, 96x96", unet_like()
 
 
 def main() -> int:

@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from stages.graph.graph import ActivationOptions, ConvOptions, Graph, PoolOptions
+from tests.stages.firmware.coverage.builder import Builder
 from tests.stages.graph.int8_graphs import Int8Builder
 
 _MOBILENET_BLOCKS = ((16, 1), (32, 2), (32, 1), (64, 2), (64, 1), (128, 2), *[(128, 1)] * 5, (256, 2), (256, 1))
@@ -125,6 +126,28 @@ def vgg_like() -> Graph:
             x = _on_grid(builder, builder.conv(x, channels, (3, 3), ConvOptions(activation="relu")))
         x = builder.pool("MAX_POOL_2D", x, PoolOptions((2, 2), (2, 2)))
     return _classified(builder, x, 10)
+
+
+def unet_like() -> Graph:
+    """Down by pools and up by repeated lines, each time joined to the image of that size; with leaky ReLUs."""
+    builder = Builder(13)
+
+    def layer(x: int, channels: int) -> int:
+        y = _on_grid(builder, builder.conv(x, channels, (3, 3), ConvOptions()), zero_point=0)
+        return builder.plain("LEAKY_RELU", (y,), builder.tensors[y].shape, options=(0.1,))
+
+    x, sides = builder.input(96, 96, 3), []
+    for channels in (8, 16, 32):
+        x = layer(layer(x, channels), channels)
+        sides.append(x)
+        x = builder.pool("MAX_POOL_2D", x, PoolOptions((2, 2), (2, 2)))
+    x = layer(x, 64)
+    for side in reversed(sides):
+        _, height, width, channels = builder.tensors[side].shape
+        larger = (1, height, width, builder.tensors[x].shape[3])
+        x = builder.plain("RESIZE_NEAREST_NEIGHBOR", (x, builder.integers([height, width])), larger, options=(0, 0))
+        x = layer(builder.concatenate(3, x, side), channels)
+    return builder.graph(builder.conv(x, 2, (1, 1), ConvOptions()))
 
 
 def _inverted_residual(

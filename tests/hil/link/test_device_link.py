@@ -164,7 +164,16 @@ def test_a_silent_device_is_left_to_the_sync() -> None:
         assert link.boot_lines == ()
 
 
-def test_bytes_without_a_line_end_are_not_collected_for_ever() -> None:
+def test_the_line_of_a_large_output_is_read_whole() -> None:
+    line = b"m-results-[" + b",".join([b"0.125"] * 18_432) + b"]\r\n"
+    with Greeting(line) as device:
+        port = LinePort(device.url, 115200)
+        assert port.line(time.monotonic() + 20) == line
+        port.close()
+
+
+def test_bytes_without_a_line_end_are_not_collected_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hil.link.line_port.LINE_LIMIT_BYTES", 65536)
     with Greeting(b"y" * 65537 + b"next\nlast\n") as device:
         port = LinePort(device.url, 115200)
         with pytest.raises(EndlessLine, match="65536 B without a line end; check the baud rate"):

@@ -15,10 +15,11 @@ from stages.firmware.model_source import CompiledModel, compile_model, model_sou
 from stages.firmware.placement import Placement
 from stages.firmware.stage import FirmwareConfig
 from stages.firmware.stage import run as firmware
-from stages.graph.graph import ActivationOptions, ConvOptions, Graph
+from stages.graph.graph import ActivationOptions, ConvOptions, Graph, PoolOptions
 from stages.graph.memory.fusion import FusedOptions, Links
 from stages.graph.tflite.writer import write_tflite
 from stages.tools.difference import first_difference
+from tests.stages.firmware.coverage.builder import Builder
 from tests.stages.firmware.host_models import build_host_models, tflm_outputs
 from tests.stages.firmware.random_networks import random_chains, random_column
 from tests.stages.graph.int8_graphs import Int8Builder, random_inputs
@@ -39,6 +40,18 @@ def inverted(blocks: int = 2, side: int = 14) -> Graph:
         y = builder.conv(y, 8, (1, 1), ConvOptions())
         x = builder.elementwise("ADD", x, y, ActivationOptions()) if number == 0 else y
     return builder.graph(builder.fully_connected(builder.mean(x, (1, 2), keep=False), 4, ActivationOptions()))
+
+
+def decoder() -> Graph:
+    """Two images of half the size, one enlarged again and joined to the other, with functions of one value between."""
+    builder = Builder(4)
+    skipped = builder.conv(builder.input(16, 16, 2), 8, (3, 3), ConvOptions())
+    x = builder.pool("MAX_POOL_2D", skipped, PoolOptions((2, 2), (2, 2)))
+    x = builder._like(builder.unary("HARD_SWISH", builder.conv(x, 16, (3, 3), ConvOptions())), skipped)
+    x = builder.plain("RESIZE_NEAREST_NEIGHBOR", (x, builder.integers([16, 16])), (1, 16, 16, 16), options=(0, 0))
+    x = builder.conv(builder.concatenate(3, x, skipped), 6, (3, 3), ConvOptions())
+    x = builder.plain("LEAKY_RELU", (x,), builder.tensors[x].shape, options=(0.1,))
+    return builder.graph(builder.conv(x, 2, (1, 1), ConvOptions()))
 
 
 def chains(model: CompiledModel) -> list[tuple[int, ...]]:
@@ -103,6 +116,23 @@ def test_a_whole_block_has_the_bits_of_tflm_in_bands_of_any_height(tmp_path: Pat
     expected = tflm_outputs(graph, inputs)
     for number in range(len(models)):
         assert np.array_equal(built.run(number, inputs), expected), number
+
+
+def test_an_image_enlarged_row_by_row_has_the_bits_of_tflm_wherever_its_chain_begins(tmp_path: Path) -> None:
+    graph = decoder()
+    order = range(len(graph.ops))
+    longest = [found[-1] for start in order if (found := list(Links(graph).starting_at(order, start)))]
+    models = [
+        compile_model(graph, weights=KERNELS[number % 3], runtime="overlap", chains=[replace(chain, band=band)])
+        for number, (chain, band) in enumerate(zip(longest, (1, 2, 3, 5, 7, 2, 1), strict=False))
+    ]
+    built = build_host_models([graph] * len(models), tmp_path, models=models)
+    inputs = random_inputs(graph, 2, seed=1)
+    expected = tflm_outputs(graph, inputs)
+    for number in range(len(models)):
+        assert np.array_equal(built.run(number, inputs), expected), chains(models[number])
+    plain = compile_model(graph, weights="fast", runtime="overlap", chains=())
+    assert compile_model(graph, weights="fast", runtime="overlap").layout.arena_bytes < 0.7 * plain.layout.arena_bytes
 
 
 def test_the_generated_code_names_the_layers_and_needs_their_kernels() -> None:

@@ -13,11 +13,14 @@ from stages.graph.memory.fusion import Chain, FusedOptions, Links, RowPass, fuse
 from stages.graph.memory.overlap import OverlapProblem, Stretch
 from stages.graph.memory.resources import resources
 from stages.graph.padding import padding_around, windows
+from tests.stages.firmware.coverage.builder import Builder
+from tests.stages.firmware.test_fused_model import decoder
 from tests.stages.graph.int8_graphs import Int8Builder
 
 
 def passes_over(lines: int) -> Iterator[RowPass]:
-    """Every small window that fits."""
+    """Every small window that fits, and lines shown two or three times."""
+    yield from (RowPass(lines, times * lines, repeats=times) for times in (2, 3))
     for taps, stride, dilation, padding in itertools.product((1, 2, 3, 5), (1, 2, 3), (1, 2), ("same", "valid")):
         rows = windows(lines, taps, stride, dilation, padding)
         if rows >= 1 and (dilation == 1 or (taps > 1 and stride == 1)):
@@ -27,6 +30,8 @@ def passes_over(lines: int) -> Iterator[RowPass]:
 
 def seen(one: RowPass, row: int) -> range:
     """The rows of the input, inside of it, that a row of the output may see."""
+    if one.repeats > 1:
+        return range(row // one.repeats, row // one.repeats + 1)
     first = row * one.stride - one.top
     return range(max(0, first), max(0, min(one.lines, first + one.reach)))
 
@@ -120,6 +125,36 @@ def test_a_sum_of_a_tensor_with_itself_or_a_repeated_one_is_in_no_chain() -> Non
     builder = Int8Builder(0)
     x = builder.conv(builder.input(6, 6, 4), 4, (1, 1), ConvOptions())
     assert chains_of(builder.graph(builder.elementwise("ADD", x, builder.constant(4), ActivationOptions()))) == []
+
+
+def test_an_image_enlarged_and_joined_to_another_is_part_of_a_chain() -> None:
+    graph = decoder()
+    kinds = [op.kind for op in graph.ops]
+    assert kinds[3:] == ["HARD_SWISH", "RESIZE_NEAREST_NEIGHBOR", "CONCATENATION", "CONV_2D", "LEAKY_RELU", "CONV_2D"]
+    assert (2, 3, 4, 5, 6, 7, 8) in chains_of(graph)
+    assert not any(chain[0] == 5 for chain in chains_of(graph)), "what it reads exists whole"
+
+
+def test_what_is_written_beside_a_tensor_does_not_lie_over_it() -> None:
+    """The tensor that is joined to the enlarged one is read while the output is written."""
+    graph = decoder()
+    links, sizes = Links(graph), [float(tensor.nbytes) for tensor in graph.tensors]
+    problem = OverlapProblem(graph)
+    (whole,) = [chain for chain in links.starting_at(range(len(graph.ops)), 2) if len(chain.ops) == 7]
+    (stretch,) = [
+        each for each in problem._stretches(range(len(graph.ops)), problem._sizes(None)[0]) if each.chain == whole
+    ]
+    skipped, output = graph.ops[0].outputs[0], graph.ops[-1].outputs[0]
+    shares = {problem.buffers.tensors[b][0]: share for b, share in stretch.need.items()}
+    assert shares[skipped] == shares[output] == 1.0
+    assert shares[graph.ops[5].outputs[0]] < 0.3 and sizes[graph.ops[5].outputs[0]] == 16 * 16 * 24
+
+
+def test_lines_that_an_image_repeats_unevenly_are_in_no_chain() -> None:
+    builder = Builder(0)
+    x = builder.conv(builder.input(4, 4, 2), 4, (1, 1), ConvOptions())
+    x = builder.plain("RESIZE_NEAREST_NEIGHBOR", (x, builder.integers([6, 8])), (1, 6, 8, 4), options=(0, 0))
+    assert chains_of(builder.graph(builder.conv(x, 4, (1, 1), ConvOptions()))) == []
 
 
 def test_an_order_that_parts_two_ops_parts_their_chain() -> None:

@@ -12,7 +12,6 @@ from stages.prune.config import PruneConfig
 from stages.prune.give_back import on_the_edge
 from stages.prune.latency_share import with_absolute_latency
 from stages.prune.width_update import WidthUpdate
-from stages.prune.widths import refuse_unreachable
 from tests.stages.firmware.cost.branching import SHAPE, Branching
 
 CONFIG = PruneConfig(losses="resource", rate=8.0)
@@ -59,17 +58,6 @@ def test_a_share_of_the_latency_becomes_milliseconds(channels: Channels) -> None
     assert 0 < found == pytest.approx(0.6 / 0.999 * other, rel=1e-3)
     with pytest.raises(ConfigError, match="needed peak_bytes, size_bytes or macs"):
         with_absolute_latency(channels, CONFIG, BudgetConfig(latency_ms="60%", board=BOARD))
-
-
-def test_what_no_width_can_meet_is_refused_with_the_smallest_that_can(channels: Channels) -> None:
-    with pytest.raises(
-        ConfigError, match=r"budget.latency_ms: 0.01 ms cannot be met.* raise the budget to at least 0\."
-    ):
-        refuse_unreachable(channels, CONFIG, BudgetConfig(latency_ms=0.01, board=BOARD), "branching")
-    with pytest.raises(ConfigError, match=r"budget.ram_bytes: 3000 B cannot be met.* needs \d+ B"):
-        refuse_unreachable(channels, CONFIG, BudgetConfig(ram_bytes="3KB", board=BOARD), "branching")
-    with pytest.raises(ConfigError, match="unknown board 'nucleo_f767'"):
-        refuse_unreachable(channels, CONFIG, BudgetConfig(latency_ms=1, board="nucleo_f767"), "branching")
 
 
 @pytest.mark.parametrize(
