@@ -52,7 +52,9 @@ ExecutorName = Annotated[
 ]
 Address = Annotated[
     str | None,
-    typer.Option("--address", help="of the cluster; else RAY_ADDRESS, or one for this command", metavar="HOST:PORT"),
+    typer.Option(
+        "--address", help="of the cluster; else RAY_ADDRESS, or one made for this command", metavar="HOST:PORT"
+    ),
 ]
 
 

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import IO, Any, Protocol
 
 from pipeline.cluster.connection import ClusterError, ray_module
+from pipeline.cluster.node import OFFERS
 from pipeline.cluster.resources import board_resource, probe_resource
 from pipeline.errors import HardwareError
 from pipeline.stage import Target
@@ -32,6 +33,7 @@ _GONE_AFTER_S = 10.0  # a probe that resets is away for a moment
 _AGAIN_AFTER_S = 10.0
 _END_WITHIN_S = 15.0
 _OBJECT_STORE_BYTES = 80_000_000  # about the least that Ray takes: files do not travel through it
+_MOST_LOG_BYTES = 1 << 20
 _STARTED = "Ray runtime started"
 _PR_SET_PDEATHSIG = 1
 
@@ -56,8 +58,8 @@ class _Offer:
     is_up: bool = False
 
     def told(self) -> str:
-        self.log.seek(0)
-        return self.log.read().decode(errors="replace")
+        """By its node so far; the place where that writes next is not moved."""
+        return os.pread(self.log.fileno(), _MOST_LOG_BYTES, 0).decode(errors="replace")
 
 
 class BoardWorker:
@@ -136,13 +138,13 @@ class BoardWorker:
         argv = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", f"--address={self._address}"]
         argv += ["--num-cpus=0", "--num-gpus=0", f"--resources={json.dumps(offered)}", "--disable-usage-stats"]
         argv += [f"--object-store-memory={_OBJECT_STORE_BYTES}", "--include-log-monitor=false"]
-        slow = {"RAY_raylet_start_wait_time_s": "120"}  # a small computer
+        named = {OFFERS: f", which offers {', '.join(offered)}", "RAY_raylet_start_wait_time_s": "120"}
         return subprocess.Popen(
             argv,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
-            env={**slow, **os.environ, **self._bench.environment(serial)},
+            env={**named, **os.environ, **self._bench.environment(serial)},
             start_new_session=True,  # Ctrl-C is for this process; it withdraws its boards in order
             preexec_fn=_die_with_parent(),
         )

@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import logging
 import os
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,9 @@ from typing import Any
 from pipeline.errors import ConfigError, PipelineError
 
 EXTRA = "tinyml-pipeline[ray]"
+# Of nodes that we start. Ray would have steps at the lowest priority (15): a serial link does not wait for that.
+_SETTINGS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
+_OBJECT_STORE_BYTES = 80_000_000  # about the least that Ray takes: files do not travel through it
 
 
 class ClusterError(PipelineError):
@@ -23,7 +27,8 @@ def ray_module(who: str) -> Any:
     """Ray, imported when it is needed; `who` asked for it."""
     if importlib.util.find_spec("ray") is None:
         raise ConfigError(f"{who}: Ray is not installed; install it with: pip install '{EXTRA}'")
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    for name, value in _SETTINGS.items():
+        os.environ.setdefault(name, value)
     return importlib.import_module("ray")
 
 
@@ -72,14 +77,19 @@ class Cluster:
 
 
 def _connect(ray: Any, address: str | None) -> None:
-    known = {} if address is None else {"address": address}
+    named = address or os.environ.get("RAY_ADDRESS")
+    alone = {"address": "local", "include_dashboard": False, "object_store_memory": _OBJECT_STORE_BYTES}
+    known = alone if named is None else {"address": named}
+    if named is None and "RAY_AUTH_MODE" not in os.environ:
+        # Left to itself Ray writes a token into the user's home, and clusters started later would ask for it.
+        os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": uuid.uuid4().hex}
     try:
         ray.init(**known, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, ValueError, RuntimeError, OSError) as error:
         said = str(error).strip().splitlines() or [type(error).__name__]
         raise ClusterError(
-            f"--address {address}: no cluster can be used there ({said[0]}); "
-            f"start one with `ray start --head`, and join it here with `ray start --address={address}`"
+            f"--address {named}: no cluster can be used there ({said[0]}); "
+            f"start one with `ray start --head`, and join it here with `ray start --address={named}`"
         ) from error
     # Ray prints what its own processes log when one of them is lost: a run says that in a sentence of its own.
     ray._private.worker.print_to_stdstream = lambda *_, **__: None

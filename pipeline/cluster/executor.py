@@ -82,10 +82,13 @@ class RayExecutor:
             self._stops += 1
             running = list(self._running.values())
         for task in running:
-            with contextlib.suppress(self._ray.exceptions.RayError, ValueError):
-                self._ray.cancel(task, force=True)
+            self._cancel(task)
         self._here.stop()
         self._sign.unlink(missing_ok=True)
+
+    def _cancel(self, task: Any) -> None:
+        with contextlib.suppress(self._ray.exceptions.RayError, ValueError, TypeError):  # ended, or not even begun
+            self._ray.cancel(task, force=True)
 
     def _order(self, name: str, job: Job, log: Path) -> Order:
         self._sign.parent.mkdir(parents=True, exist_ok=True)
@@ -126,6 +129,9 @@ class RayExecutor:
                 task = self._task.options(**options).remote(order)
                 self._running[id(task)] = task
             return self._relayed(task, order, needs, log, on_event)
+        except KeyboardInterrupt:
+            self._cancel(task)
+            raise
         except errors.TaskCancelledError as error:
             raise StageError(f"{order.name}: interrupted") from error
         except errors.RayTaskError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import platform
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,8 @@ def _found(asked: Mapping[str, Any], job: Job) -> dict[str, Any]:
             found |= {} if place is None else {name: code.tree_digest(place)}
         elif name == "version.python":
             found[name] = platform.python_version()
+    if str(job.root) not in sys.path:
+        sys.path.insert(0, str(job.root))
     stage: Stage = importlib.import_module(job.module).run
     found |= {f"version.{package}": package_version(package) or ABSENT for package in stage.packages}
     for program in (*stage.programs_for(job.target), *stage.optional_programs):

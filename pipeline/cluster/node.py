@@ -32,6 +32,7 @@ from pipeline.store.shared import SharedStore
 Event = Mapping[str, Any]
 PLACED, UNSEEN, UNLIKE, DONE, ERROR = "placed", "unseen", "unlike", "done", "error"
 THREAD_VARIABLES = ("OMP_", "MKL_", "OPENBLAS_", "KMP_", "GOMP_")
+OFFERS = "PIPELINE_NODE_OFFERS"  # environment of a node that a board worker started
 _EVERY_S = 0.2  # events are sent together
 _MOST_LOG_BYTES = 1 << 20
 _INPUTS_KEPT_S = 7 * 86400.0
@@ -131,7 +132,7 @@ def _executed(order: Order, job: Job, log: Path, node: str, on_event: OnEvent) -
             return _local.run(order.name, job, lock=lock.fileno(), log=log, on_event=progress)
         finally:
             with contextlib.suppress(OSError), log.open("a") as file:
-                file.write(f"[ran on {platform.node()}, node {node}, process {os.getpid()}]\n")
+                file.write(f"[ran on {platform.node()}, node {node[:12]}{os.environ.get(OFFERS, '')}]\n")
 
 
 def _in_cache(order: Order, job: Job, node: str, on_event: OnEvent) -> dict[str, Any]:

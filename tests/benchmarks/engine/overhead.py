@@ -3,24 +3,28 @@
     python -m tests.benchmarks.engine.overhead [--points 1000] [-j 2]
 
 First a project with one trivial step: a sweep of as many points runs, each in a process of its own, recorded and kept
-as a run; then the same again, all up to date. Then the real graph of kws_dscnn_s on two boards: every entry is planted
+as a run; then the same again, all up to date; and where Ray is installed the same as tasks of a cluster on
+this machine. Then the real graph of kws_dscnn_s on two boards: every entry is planted
 in a cache of its own (small files under the right keys), and the sweep is planned. Exit code 1 if a limit is missed.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
+from pipeline.config import Project
 from pipeline.digest import value_digest
 from pipeline.engine.assembly import RunOptions, Workshop
 from pipeline.engine.cache import Entry
 from pipeline.engine.dag import Node
-from pipeline.engine.executor import LocalExecutor
+from pipeline.engine.executor import Executor, LocalExecutor
 from pipeline.engine.ingredients import ingredients_of
 from pipeline.sweeps.display import PlainBoard
 from pipeline.sweeps.spec import asked_spec
@@ -55,7 +59,9 @@ class _Mute(PlainBoard):
     def write(self, text: str) -> None: ...
 
 
-def trivial_steps(points: int, jobs: int, folder: Path) -> tuple[float, float, float]:
+def trivial_steps(
+    points: int, jobs: int, folder: Path, make_executor: Callable[[Project], Executor]
+) -> tuple[float, float, float]:
     """Seconds to run them after the first one, processor seconds of that, and seconds to plan them again."""
     (folder / "nothing_step.py").write_text(STEP)
     (folder / "pipeline.yaml").write_text("steps: {nothing: nothing_step}\nexperiments: {idle: {}}\n")
@@ -67,10 +73,10 @@ def trivial_steps(points: int, jobs: int, folder: Path) -> tuple[float, float, f
         spec = asked_spec(workshop.project, ["idle"], [f"nothing.number=0..{last}"], name="idle")
         return Sweep(workshop, spec, RunOptions(boards=(), virtual=True, settings=()), board)
 
-    executor = LocalExecutor()
     warm = swept(points)  # one more: its first point starts the server
     with warm.folder.held():
         plans = warm.plan()
+        executor = make_executor(warm.workshop.project)
         executor_kept = _Kept(executor)
         warm.run(executor_kept, jobs, plans[:1])
         begin, cpu = time.monotonic(), sum(os.times()[:4])
@@ -88,7 +94,7 @@ def trivial_steps(points: int, jobs: int, folder: Path) -> tuple[float, float, f
 class _Kept:
     """An executor that outlives the sweep, so that its start is not counted."""
 
-    def __init__(self, executor: LocalExecutor) -> None:
+    def __init__(self, executor: Executor) -> None:
         self.run = executor.run
 
     def stop(self) -> None: ...
@@ -131,20 +137,36 @@ def _plant(sweep: Sweep, point: object) -> None:
         entries[node] = entry
 
 
+def ray_step_ms(points: int, jobs: int) -> float | None:
+    """The same trivial steps on a cluster of this machine; None without Ray."""
+    if importlib.util.find_spec("ray") is None:
+        return None
+    from pipeline.cluster.connection import Cluster
+    from pipeline.cluster.executor import RayExecutor
+
+    cluster = Cluster(None)
+    with tempfile.TemporaryDirectory() as folder:
+        ran_s, _, _ = trivial_steps(points, jobs, Path(folder), lambda project: RayExecutor(cluster, project, print))
+    cluster.ray.shutdown()
+    return 1000 * ran_s / points
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--points", type=int, default=1000)
     parser.add_argument("-j", "--jobs", type=int, default=2)
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as first, tempfile.TemporaryDirectory() as second:
-        ran_s, cpu_s, again_s = trivial_steps(chosen.points, chosen.jobs, Path(first))
+        ran_s, cpu_s, again_s = trivial_steps(chosen.points, chosen.jobs, Path(first), lambda _: LocalExecutor())
         step_ms = 1000 * ran_s / chosen.points
+        on_ray_ms = ray_step_ms(chosen.points, chosen.jobs)
         plan_s, plan_cpu_s = real_plan(chosen.points, Path(second))
     sys.stdout.write(
         f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores\n"
         f"{chosen.points} trivial steps, -j{chosen.jobs}: {step_ms:.2f} ms each (limit {STEP_LIMIT_MS}), "
         f"{1000 * cpu_s / chosen.points:.2f} ms of processor time\n"
-        f"the same sweep planned again, up to date: {again_s:.2f} s (limit {PLAN_LIMIT_S})\n"
+        + ("" if on_ray_ms is None else f"the same on a Ray cluster of this machine: {on_ray_ms:.2f} ms each\n")
+        + f"the same sweep planned again, up to date: {again_s:.2f} s (limit {PLAN_LIMIT_S})\n"
         f"{chosen.points} points of kws_dscnn_s, all cached, planned in {plan_s:.2f} s (limit {PLAN_LIMIT_S}), "
         f"{plan_cpu_s:.2f} s of processor time\n"
     )

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from hil.bench.discovery import AttachedBoard, Identity, attached_devices, find_board
+from hil.bench.locks import LENT
 from pipeline.errors import HardwareAbsent, HardwareError
 
 F767 = AttachedBoard("nucleo_f767zi", "066AFF01", "/dev/ttyACM0", (Path("/media/NODE_F767ZI"),))
@@ -84,10 +85,12 @@ def test_absent_board_names_what_is_there_and_the_way_out() -> None:
         find_board("nucleo_h743zi2", [F767, NAMELESS])
 
 
-def test_two_of_a_kind_need_the_probes_serial_number() -> None:
+def test_two_of_a_kind_need_the_probes_serial_number(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(HardwareError, match="2 are attached .066AFF01, 066AFF02., needed one; set flash.probe_serial"):
         find_board("nucleo_f767zi", [F767, F767_TWO])
     assert find_board("nucleo_f767zi", [F767, F767_TWO], probe_serial="066AFF02") == F767_TWO
+    monkeypatch.setenv(LENT, "066AFF02")
+    assert find_board("nucleo_f767zi", [F767, F767_TWO]) == F767_TWO
 
 
 def test_wrong_serial_number_is_absent_hardware() -> None:

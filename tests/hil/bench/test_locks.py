@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from hil.bench.locks import FOLDER_NAME, Lock, board_lock, default_folder, instrument_lock
+from hil.bench.locks import FOLDER_NAME, LENT, Lock, board_lock, default_folder, instrument_lock
 from pipeline.errors import HardwareError
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -240,3 +240,16 @@ def test_a_link_in_place_of_a_lock_is_not_followed(tmp_path):
 def test_the_default_folder_is_the_same_for_everybody():
     assert default_folder().name == FOLDER_NAME
     assert Lock("board x").path.parent == default_folder()
+
+
+def test_a_worker_lends_its_board_to_one_job_at_a_time(tmp_path, monkeypatch):
+    with board_lock("066B", folder=tmp_path, purpose="offered"):
+        monkeypatch.setenv(LENT, "066B")
+        with board_lock("066B", folder=tmp_path, purpose="measure"):
+            with pytest.raises(HardwareError, match="held by .*measure"):
+                board_lock("066B", folder=tmp_path).acquire()
+            with board_lock("0000", folder=tmp_path):
+                pass
+        monkeypatch.delenv(LENT)
+        with pytest.raises(HardwareError, match="held by .*offered"):
+            board_lock("066B", folder=tmp_path).acquire()

@@ -9,11 +9,12 @@ import socket
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_raylet_start_wait_time_s": "120"}
+QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_raylet_start_wait_time_s": "120", "RAY_worker_niceness": "0"}
 _OBJECT_STORE_BYTES = 80_000_000
 
 
@@ -37,11 +38,17 @@ class SmallCluster:
     folder: Path
     environment: Mapping[str, str]
     port: int = field(default_factory=free_port)
+    token: str = field(default_factory=lambda: uuid.uuid4().hex)  # nobody else joins
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     @property
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
+
+    @property
+    def access(self) -> dict[str, str]:
+        """Environment of whoever wants to use it."""
+        return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": self.token}
 
     def start(self, name: str, argv: list[str], environment: Mapping[str, str] | None = None) -> None:
         """A process whose output is in `<name>.log`."""
@@ -52,7 +59,7 @@ class SmallCluster:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 cwd=self.folder,
-                env={**os.environ, **QUIET, **self.environment, **(environment or {})},
+                env={**os.environ, **QUIET, **self.access, **self.environment, **(environment or {})},
             )
 
     def start_node(self, name: str, cpus: int, environment: Mapping[str, str] | None = None) -> None:
