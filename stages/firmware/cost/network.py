@@ -18,6 +18,7 @@ from boards import Board, load_board
 from pipeline.errors import StageError
 from stages.firmware.config import FirmwareConfig
 from stages.firmware.cost.compiled import Compiler, Cost
+from stages.firmware.cost.fixed_order import FixedOrder
 from stages.firmware.cost.layer_table import BLOCK, FIGURES, Family, LayerTable, TableStack, one_op
 from stages.firmware.cost.price_list import PriceList
 from stages.firmware.cost.settings import FirmwareSettings, settings_of
@@ -98,7 +99,9 @@ class NetworkCost:
         self._steps = self._times[self._changed, :, self._by_group]
         fused = () if settings.fusion == "none" else None
         self._resources = ResourceModel(graph, settings.runtime, fused)
-        self._order = self._resources.fixed_order(list(map(float, self.full)))  # the anchor's, once there is one
+        self._order = FixedOrder(
+            *self._resources.order_cases(list(map(float, self.full)))
+        )  # the anchor's, once there is one
 
     def exact(self, widths: Sequence[int]) -> dict[str, Cost]:
         """By board; StageError where the firmware does not fit one."""
@@ -129,7 +132,7 @@ class NetworkCost:
     def anchor(self, widths: Sequence[int]) -> None:
         """Let the quick cost agree with the exact one here."""
         exact, base = self.exact(widths), self._layers(widths)
-        self._order = self._resources.fixed_order(list(map(float, widths)))
+        self._order = FixedOrder(*self._resources.order_cases(list(map(float, widths))))
         model = self._compiler.model(widths)
         numbers = {op.name: number for number, op in enumerate(self._graph.ops)}
         for name, board in self.boards.items():

@@ -25,8 +25,7 @@ import numpy as np
 
 from stages.graph.graph import NO_GROUP, WEIGHTED, Graph, Op, PlainOptions, PoolOptions, Tensor
 from stages.graph.memory.buffers import ALIASES, activation_bytes, replaceable
-from stages.graph.memory.fixed_order import FixedOrder
-from stages.graph.memory.op_order import OpOrder, OrderProblem
+from stages.graph.memory.op_order import Cases, OpOrder, OrderProblem
 from stages.graph.memory.overlap import OverlapProblem, Runtime
 
 BIAS_BYTES = 4
@@ -139,15 +138,15 @@ class ResourceModel:
             macs=self._gradient(self._macs, widths),
         )
 
-    def fixed_order(self, widths: Sequence[float]) -> FixedOrder:
-        """The peak at any widths of the order that is best at these."""
+    def order_cases(self, widths: Sequence[float]) -> tuple[list[Cases], np.ndarray]:
+        """Of the order that is best at these widths; bytes of each buffer as a constant and a part for every group."""
         order = self.best_order(widths).order
         buffers = np.zeros((len(self._orders.buffers.tensors), 1 + len(self.widths)))
         for row, tensors in enumerate(self._orders.buffers.tensors):
             for term in self._activations[tensors[0]]:
                 assert len(term.groups) <= 1, "a tensor has one axis of channels"
                 buffers[row, 1 + term.groups[0] if term.groups else 0] += term.factor
-        return FixedOrder(self._orders.cases(order, self._tensor_bytes(widths)), buffers)
+        return list(self._orders.cases(order, self._tensor_bytes(widths))), buffers
 
     def _bottleneck(self, order: OpOrder) -> list[Monomial]:
         shares = order.shares or (1.0,) * len(order.bottleneck)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from stages.firmware.cost.fixed_order import FixedOrder
 from stages.graph.memory.overlap import Runtime
 from stages.graph.memory.resources import ResourceModel, order_problem
 from stages.nets.channels import find_channels
@@ -16,7 +17,7 @@ def test_a_fixed_order_has_the_peak_of_the_order_problem_at_any_widths(runtime: 
     channels = find_channels(Branching(), SHAPE)
     model, problem = ResourceModel(channels.graph, runtime), order_problem(channels.graph, runtime)
     full = [float(n) for n in channels.widths]
-    fixed, order = model.fixed_order(full), model.best_order(full).order
+    fixed, order = FixedOrder(*model.order_cases(full)), model.best_order(full).order
     draw = np.random.default_rng(3)
     many = draw.uniform(4, full, (60, len(full)))
     wanted = [problem.measure(order, model._tensor_bytes(widths)).peak_bytes for widths in many.tolist()]

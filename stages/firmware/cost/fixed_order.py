@@ -1,7 +1,8 @@
 """The peak of one operator order at any widths, fast enough to be asked at every step of a training.
 
 What an op or a chain needs at each of its moments is linear in the tensors' bytes, and these are linear in the widths,
-so that all needs are one product; the chains to run are then a shortest way through the order, as in `overlap`.
+so that all needs are one product; the chains to run are then a shortest way through the order, as in
+stages/graph/memory/overlap.py.
 """
 
 from __future__ import annotations
