@@ -206,14 +206,14 @@ class Cache:
     def publish(self, step: str, key: str, built: Path, record: Mapping[str, Any]) -> Entry:
         """Put a finished folder in its place, whole and on the disk, or not at all."""
         (built / MANIFEST).unlink(missing_ok=True)
-        files = {file.relative_to(built).as_posix(): file_digest(file) for file in files_below(built)}
+        files = {name: file_digest(f"{built}/{name}") for name in sorted(names_below(str(built)))}
         text, seal = sealed_text({**record, "files": files})
         (built / MANIFEST).write_text(text)
-        for file in files_below(built):
-            fsync_file(file)
-            file.chmod(0o444)
-        for folder in {file.parent for file in files_below(built)}:
-            fsync_file(folder)
+        for name in (*files, MANIFEST):
+            fsync_file(built / name)
+            os.chmod(f"{built}/{name}", 0o444)
+        for folder in {os.path.dirname(f"{built}/{name}") for name in (*files, MANIFEST)}:
+            fsync_file(Path(folder))
         final = self.entry_folder(step, key)
         final.parent.mkdir(parents=True, exist_ok=True)
         if final.exists():
@@ -314,4 +314,5 @@ def tree_bytes(folder: Path) -> int:
 
 def remove_tree(folder: Path) -> None:
     """Delete a folder if it is there; somebody else may be deleting it too."""
-    shutil.rmtree(folder, ignore_errors=True)
+    if os.path.lexists(folder):
+        shutil.rmtree(folder, ignore_errors=True)

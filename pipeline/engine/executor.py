@@ -26,6 +26,8 @@ OnEvent = Callable[[Mapping[str, Any]], None]
 # Busy waiting in OpenMP is ruinous when the cores are shared; a fixed hash seed keeps set order, hence bytes, the same.
 _ENVIRONMENT = {"OMP_WAIT_POLICY": "PASSIVE", "PYTHONHASHSEED": "0"}
 
+_CLOSING = ("done", "error")
+
 
 class StepFailed(PipelineError):
     """A step ended with an error of its own; carries its exit code, and the traceback when it was a bug."""
@@ -122,6 +124,8 @@ def _relay(channel: socket.socket, job: Job, on_event: OnEvent) -> tuple[Mapping
                     return last, event["code"]
                 last = event
                 on_event(event)
+                if event["event"] in _CLOSING:  # how its process ends is no part of the step
+                    return last, None
     except ConnectionError:
         pass
     return last, None

@@ -28,8 +28,15 @@ class History:
 
     def __init__(self, root: Path, run_name: str) -> None:
         self._folder = root / "history" / run_name
+        self._known: dict[Node, Use | None] = {}
 
     def last(self, node: Node) -> Use | None:
+        """As it was when it was first asked for, or recorded here."""
+        if node not in self._known:
+            self._known[node] = self._read(node)
+        return self._known[node]
+
+    def _read(self, node: Node) -> Use | None:
         try:
             record = json.loads(self._file(node).read_text())
             return Use(record["ingredients"], record["before"], record["status"])
@@ -45,6 +52,7 @@ class History:
         fresh = self._file(node).with_suffix(f".{os.getpid()}.{threading.get_ident()}.tmp")
         fresh.write_text(canonical_json({"ingredients": ingredients, "before": before, "status": status}))
         os.replace(fresh, self._file(node))
+        self._known[node] = Use(dict(ingredients), before, status)
 
     def _file(self, node: Node) -> Path:
         return self._folder / f"{node}.json"

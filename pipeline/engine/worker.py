@@ -120,12 +120,11 @@ def work(job: Job, channel: socket.socket) -> NoReturn:
     if str(job.root) not in sys.path[:1]:
         sys.path.insert(0, str(job.root))
     try:
-        outputs = call(job, _EventProgress(events))
+        told: Mapping[str, Any] = {"event": "done", "outputs": call(job, _EventProgress(events))}
     except Exception as error:  # noqa: BLE001 - the engine shows it; a worker has nobody else to tell
-        send(events, _explained(error, job))
-    else:
-        send(events, {"event": "done", "outputs": outputs})
-    # Libraries with threads of their own may crash or hang in their clean-up; the work is done and reported.
+        told = _explained(error, job)
     sys.stdout.flush()
     sys.stderr.flush()
+    send(events, told)
+    # Libraries with threads of their own may crash or hang in their clean-up; the work is done and reported.
     os._exit(0)

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.errors import CacheError, ConfigError
-from pipeline.records.store import LATEST, RECORD, STAGING, RunStore, exclusive, record_text
+from pipeline.records.store import LATEST, RECORD, STAGING, RunStore, exclusive, fact_text, record_text
 from pipeline.stage import fsync_file
 
 FORMAT = 1
@@ -41,6 +41,7 @@ class OpenRun:
         self._held = os.open(self.folder, os.O_RDONLY)
         fcntl.flock(self._held, fcntl.LOCK_EX)
         self._staging = self.folder.parent / STAGING / self.folder.name
+        self._known = {key: fact_text(value) for key, value in facts.items() if key != "versions"}
         self.facts: dict[str, Any] = {
             **{"format": FORMAT, "id": self.folder.name, "name": name, "state": "running", "whole": False},
             **{"start": start.isoformat(timespec="milliseconds"), "seconds": None, "error": None},
@@ -130,7 +131,7 @@ class OpenRun:
 
     def _write(self, final: bool = False) -> None:
         fresh = self.folder / f".{RECORD}"
-        fresh.write_text(record_text(self.facts))
+        fresh.write_text(record_text(self.facts, self._known))
         if final:
             fsync_file(fresh)
             fresh.chmod(0o444)

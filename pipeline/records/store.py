@@ -177,16 +177,25 @@ def _lead(link: Path, run_id: str | None) -> None:
     os.replace(fresh, link)
 
 
-def record_text(facts: Mapping[str, Any]) -> str:
-    """run.json: a line for every fact and every step. The encoder indents in Python, ten times slower: not for this."""
+def record_text(facts: Mapping[str, Any], known: Mapping[str, str]) -> str:
+    """run.json: a line for every fact and every step. The encoder indents in Python, ten times slower: not for this.
+
+    `known` has the texts of some that do not change.
+    """
     lines = []
     for key, value in facts.items():
-        if key == "steps" and value:
+        if key in known:
+            text = known[key]
+        elif key == "steps" and value:
             text = "[\n  " + ",\n  ".join(map(_ENCODER.encode, value)) + "\n ]"
         else:
-            text = _ENCODER.encode(value)
+            text = fact_text(value)
         lines.append(f" {_ENCODER.encode(key)}: {text}")
     return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def fact_text(value: Any) -> str:
+    return _ENCODER.encode(value)
 
 
 def read_run(folder: Path) -> StoredRun | None:
@@ -214,7 +223,7 @@ def _settle(folder: Path, facts: Mapping[str, Any]) -> None:
             shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
     shutil.rmtree(folder.parent / STAGING / folder.name, ignore_errors=True)
     fresh = folder / f".{RECORD}"
-    fresh.write_text(record_text(facts))
+    fresh.write_text(record_text(facts, {}))
     fresh.chmod(0o444)
     os.replace(fresh, folder / RECORD)
 

@@ -200,20 +200,25 @@ def _heat(points: Points, measure: str) -> Iterator[Chart]:
             .reset_index()
         )
     low, high = data["value"].min(), data["value"].max()
-    data["strong"] = data["value"] > low + (high - low) / 2
+    data["strong"] = data["value"] >= low + (high - low) / 2
     data["missed"] = data["value"].isna()
     share = "accuracy" in measure
     data["text"] = [
         "N/A" if pd.isna(each) else f"{100 * each:.2f}" if share else f"{each:.4g}" for each in data["value"]
     ]
-    x, y = field("across", "O", title=across, sort=None), field("down", "O", title=down, sort=None)
+    columns, lines = list(dict.fromkeys(data["across"])), list(dict.fromkeys(data["down"]))
+    x = field("across", "O", title=across, scale={"domain": columns}, axis={"labelAngle": 0})
+    y = field("down", "O", title=down, scale={"domain": lines})
     on_strong = {"condition": {"test": {"field": "strong", "equal": True}, "value": theme.ON_STRONG}}
     missed = {"test": {"field": "missed", "equal": True}, "value": theme.EMPTY}
     colour = field("value", scale={"type": "quantize", "range": list(theme.RIGHT)}, legend=None, condition=missed)
     tip = hover(down=down, across=across, text=title(measure))
     spec = {
         "layer": [
-            {"mark": {"type": "rect"}, "encoding": {"x": x, "y": y, "color": colour, "tooltip": tip}},
+            {
+                "mark": {"type": "rect", "invalid": None},
+                "encoding": {"x": x, "y": y, "color": colour, "tooltip": tip},
+            },
             {
                 "mark": {"type": "text", "fontSize": 12},
                 "encoding": {
@@ -226,9 +231,14 @@ def _heat(points: Points, measure: str) -> Iterator[Chart]:
         ]
     }
     note = "Darker is better. N/A: the budgets were not met by the end of the training, with at least one seed."
-    rows = data["down"].nunique()
     yield Chart(
-        "heat", f"{title(measure)} over {' and '.join(points.factors[:2])}", note, data, spec, 60 + 46 * rows, True
+        "heat",
+        f"{title(measure)} over {' and '.join(points.factors[:2])}",
+        note,
+        data,
+        spec,
+        60 + 46 * len(lines),
+        True,
     )
 
 

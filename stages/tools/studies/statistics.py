@@ -49,8 +49,25 @@ def findings(points: Points, measure: str, baseline: Mapping[str, str]) -> list[
     """What can be said of the measure, in sentences."""
     if measure not in points.rows.columns or points.done.empty:
         return ["Nothing has ended yet that could be compared."]
-    groups = [(levels, [float(value) for value in rows[measure].dropna()]) for levels, rows in cells(points)]
+    groups = [
+        (levels, [float(value) for value in _within(rows, measure)[measure].dropna()]) for levels, rows in cells(points)
+    ]
     groups = [(levels, values) for levels, values in groups if values]
+    missed = len(points.done) - len(_within(points.done, measure))
+    left_out = [f"{missed} points over their budgets are left out of the comparison."] if missed else []
+    return [*_compared(groups, measure, baseline), *left_out]
+
+
+def _within(rows: pd.DataFrame, measure: str) -> pd.DataFrame:
+    """An accuracy is compared at equal cost: those over their budgets would win by what they did not give up."""
+    if "accuracy" not in measure or "fits" not in rows:
+        return rows
+    return rows[rows["fits"].astype(bool)]
+
+
+def _compared(
+    groups: Sequence[tuple[dict[str, str], list[float]]], measure: str, baseline: Mapping[str, str]
+) -> list[str]:
     seeds = min((len(values) for _, values in groups), default=0)
     if len(groups) < 2:
         return ["There is one group only: nothing to compare."]

@@ -50,7 +50,7 @@ def study_table(points: Points, show: ShowConfig) -> StudyTable:
 
 def title(column: str) -> str:
     """`size_bytes` as `size B`."""
-    words = column
+    words = column.replace("macs", "MACs")
     for ending, unit in (("_accuracy", " accuracy %"), ("_bytes", " B"), ("_ms", " ms"), ("_mj", " mJ")):
         words = words.replace(ending, unit)
     return words.replace("_int8", " int8 %" if column.startswith("accuracy") else " int8").replace("_", " ")

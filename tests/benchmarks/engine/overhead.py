@@ -59,21 +59,23 @@ class _Mute(PlainBoard):
     def write(self, text: str) -> None: ...
 
 
+def trivial_sweep(folder: Path, last: int) -> Sweep:
+    """A project with one step, in `folder`, and its settings from 0 to `last`."""
+    if not (folder / "nothing_step.py").exists():
+        (folder / "nothing_step.py").write_text(STEP)
+        (folder / "pipeline.yaml").write_text("steps: {nothing: nothing_step}\nexperiments: {idle: {}}\n")
+        sys.path.insert(0, str(folder))
+    board = _Mute()
+    workshop = Workshop(folder / "pipeline.yaml", board.message)
+    spec = asked_spec(workshop.project, ["idle"], [f"nothing.number=0..{last}"], name="idle")
+    return Sweep(workshop, spec, RunOptions(boards=(), virtual=True, settings=()), board)
+
+
 def trivial_steps(
     points: int, jobs: int, folder: Path, make_executor: Callable[[Project], Executor]
 ) -> tuple[float, float, float]:
     """Seconds to run them after the first one, processor seconds of that, and seconds to plan them again."""
-    (folder / "nothing_step.py").write_text(STEP)
-    (folder / "pipeline.yaml").write_text("steps: {nothing: nothing_step}\nexperiments: {idle: {}}\n")
-    sys.path.insert(0, str(folder))
-    board = _Mute()
-
-    def swept(last: int) -> Sweep:
-        workshop = Workshop(folder / "pipeline.yaml", board.message)
-        spec = asked_spec(workshop.project, ["idle"], [f"nothing.number=0..{last}"], name="idle")
-        return Sweep(workshop, spec, RunOptions(boards=(), virtual=True, settings=()), board)
-
-    warm = swept(points)  # one more: its first point starts the server
+    warm = trivial_sweep(folder, points)  # one more: its first point starts the server
     with warm.folder.held():
         plans = warm.plan()
         executor = make_executor(warm.workshop.project)
@@ -87,7 +89,7 @@ def trivial_steps(
     failures = [result.error for result in results.values() if result.error is not None]
     assert (len(results), failures[:1]) == (points + 1, []), (len(results), failures[:1])
     begin = time.monotonic()
-    assert {plan.status for plan in swept(points).plan()} == {"up to date"}
+    assert {plan.status for plan in trivial_sweep(folder, points).plan()} == {"up to date"}
     return seconds, cpu_s, time.monotonic() - begin
 
 

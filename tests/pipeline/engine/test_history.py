@@ -28,4 +28,4 @@ def test_a_torn_file_only_costs_the_explanation(tmp_path: Path) -> None:
     history = History(tmp_path, "bread")
     history.record(NODE, {"a": 1}, "ran")
     (tmp_path / "history" / "bread" / "mill.json").write_text('{"ingredients": ')
-    assert history.last(NODE) is None
+    assert History(tmp_path, "bread").last(NODE) is None

@@ -71,6 +71,7 @@ class NetworkGrower:
         moves = (self._conv, self._pointwise, self._depthwise, self._pool, self._elementwise)
         if only_rows:
             moves += (self._pointwise, self._depthwise, self._pointwise, self._depthwise)
+            moves += (self._unary, self._concatenate, self._enlarged)
         else:
             moves += (self._gate, self._unary, self._concatenate, self._pad, self._reshape, self._conv)
             moves += (self._depthwise, self._mean, *(self._other,) * 8, *(self._rare,) * 8)
@@ -106,6 +107,16 @@ class NetworkGrower:
         if options is None or math.prod(kernel) * channels * outputs > _MOST_WEIGHTS:
             return None
         return self._weighted(self.builder.conv(x, outputs, kernel, options, per_channel=self._chance(0.7)))
+
+    def _enlarged(self) -> int | None:
+        """Two or three times as high, by repeated lines."""
+        x = self._source()
+        _, height, width, channels = self._shape(x)
+        larger = (1, height * self._between(2, 4), width * self._between(1, 4), channels)
+        if math.prod(larger) > _MOST_ELEMENTS:
+            return None
+        size = self.builder.integers(list(larger[1:3]))
+        return self.builder.plain("RESIZE_NEAREST_NEIGHBOR", (x, size), larger, options=(0, self._between(0, 2)))
 
     def _pointwise(self) -> int | None:
         x = self._source()
@@ -309,7 +320,7 @@ def random_network(seed: int) -> Graph:
 
 
 def random_column(seed: int) -> Graph:
-    """3 to 10 convolutions, pools and sums."""
+    """3 to 10 layers of the kinds that can be fused."""
     return NetworkGrower(seed).grow(3 + seed % 8, only_rows=True)
 
 

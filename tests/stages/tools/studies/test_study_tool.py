@@ -54,25 +54,34 @@ def two_methods(folder: Path) -> dict[str, list[float]]:
 
 def test_the_table_has_means_with_standard_errors_and_the_papers_figures_beside(tmp_path: Path) -> None:
     values = two_methods(tmp_path)
-    points = [point(tmp_path, {"method": m}, s, each, fits=s != 2) for m in values for s, each in enumerate(values[m])]
+    points = [point(tmp_path, {"method": m}, s, each) for m in values for s, each in enumerate(values[m])]
+    points.append(point(tmp_path, {"method": "c"}, 0, 0.99, fits=False))
     paper = {"about": "table 9", "rows": [{"method": "b", "accuracy": 71.5}]}
     answer = study(ABOUT, {**SHOW, "baseline": {"method": "a"}, "paper": paper}, points, tmp_path)
-    rows = list(csv.DictReader((tmp_path / "table.csv").read_text().splitlines()))
+    *rows, over = csv.DictReader((tmp_path / "table.csv").read_text().splitlines())
+    assert (over["method"], float(over["validation_accuracy"])) == ("c", 0.99)
     for row in rows:
         own = values[row["method"]]
         assert float(row["validation_accuracy"]) == pytest.approx(statistics.fmean(own))
         assert float(row["validation_accuracy_standard_error"]) == pytest.approx(statistics.stdev(own) / math.sqrt(3))
     assert answer.record["columns"] == ["method", "n", "validation accuracy %", "size B", "fits", "paper: accuracy"]
-    assert answer.record["lines"][1] == ["b", "3", "95.50 ± 0.29", "900 ± 0", "2 of 3", "71.5"]
+    assert answer.record["lines"][1] == ["b", "3", "95.50 ± 0.29", "900 ± 0", "3 of 3", "71.5"]
     p = welch_p(0.91, 0.01, 3, 0.955, 0.005, 3)
     assert answer.record["findings"][0] == (
         "b: +4.50 points against a in validation accuracy; significant "
         f"(Welch's test, 3 and 3 seeds, p = {p:.2g} after Holm's correction)."
     )
-    assert "The paper: table 9" in answer.text
+    assert answer.record["findings"][1:] == [
+        "1 points over their budgets are left out of the comparison.",
+        "The paper: table 9",
+    ]
     heat = list(csv.DictReader((tmp_path / "figures" / "heat.csv").read_text().splitlines()))
-    assert [(row["across"], row["text"]) for row in heat if row["down"] == "mean"] == [("a", "N/A"), ("b", "N/A")]
-    assert [row["text"] for row in heat if row["down"] == "seed 0"] == ["90.00", "95.00"]
+    assert [(row["across"], row["text"]) for row in heat if row["down"] == "mean"] == [
+        ("a", "91.00"),
+        ("b", "95.50"),
+        ("c", "N/A"),
+    ]
+    assert [row["text"] for row in heat if row["down"] == "seed 0"] == ["90.00", "95.00", "N/A"]
     assert "A question?" in (tmp_path / "study.html").read_text()
 
 
