@@ -32,6 +32,8 @@ _LOOK_EVERY_S = 1.0
 _GONE_AFTER_S = 10.0  # a probe that resets is away for a moment
 _AGAIN_AFTER_S = 10.0
 _END_WITHIN_S = 15.0
+_MOST_FAILURES = 3
+_NEXT_NODE = "next node of a cluster"
 _OBJECT_STORE_BYTES = 80_000_000  # about the least that Ray takes: files do not travel through it
 _MOST_LOG_BYTES = 1 << 20
 _STARTED = "Ray runtime started"
@@ -42,7 +44,7 @@ class Bench(Protocol):
     """What `tools.offer` of the project gives: the boards of this machine."""
 
     def boards(self) -> Mapping[str, str]: ...
-    def lock(self, serial: str, purpose: str) -> Any: ...
+    def lock(self, serial: str, purpose: str) -> Any: ...  # of a board, or of what happens once at a time here
     def environment(self, serial: str) -> Mapping[str, str]: ...
 
 
@@ -54,7 +56,7 @@ class _Offer:
     held: ExitStack
     process: subprocess.Popen[bytes]
     log: IO[bytes]
-    begin: float
+    starting: ExitStack  # held until it is up
     is_up: bool = False
 
     def told(self) -> str:
@@ -73,6 +75,7 @@ class BoardWorker:
         self._seen: dict[str, float] = {}
         self._not_before: dict[str, float] = {}
         self._said: set[str] = set()
+        self._failures = 0  # of nodes that never came up, one after the other
 
     def serve(self) -> None:
         """Until it is interrupted."""
@@ -103,6 +106,7 @@ class BoardWorker:
                 self._node_ended(serial, offer)
             elif not offer.is_up and _STARTED in offer.told():
                 offer.is_up = True
+                offer.starting.close()
                 self._report(f"{offer.name}: offered to the cluster at {self._address}")
 
     def end(self) -> None:
@@ -127,9 +131,14 @@ class BoardWorker:
             except HardwareError as error:
                 self._not_before[serial] = time.monotonic() + _AGAIN_AFTER_S
                 return self._say(f"{error}; it is offered when it is free")
+            starting = stack.enter_context(ExitStack())
+            try:
+                starting.enter_context(self._bench.lock(_NEXT_NODE, "starts a node"))
+            except HardwareError:
+                return  # Ray's nodes of one machine must start one after the other: they count up names
             log = stack.enter_context(tempfile.TemporaryFile())
             process = self._start(serial, target, log)
-            self._offers[serial] = _Offer(name, stack.pop_all(), process, log, time.monotonic())
+            self._offers[serial] = _Offer(name, stack.pop_all(), process, log, starting)
 
     def _start(self, serial: str, target: Target, log: IO[bytes]) -> subprocess.Popen[bytes]:
         offered = {board_resource(target): 1}
@@ -138,7 +147,7 @@ class BoardWorker:
         argv = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", f"--address={self._address}"]
         argv += ["--num-cpus=0", "--num-gpus=0", f"--resources={json.dumps(offered)}", "--disable-usage-stats"]
         argv += [f"--object-store-memory={_OBJECT_STORE_BYTES}", "--include-log-monitor=false"]
-        named = {OFFERS: f", which offers {', '.join(offered)}", "RAY_raylet_start_wait_time_s": "120"}
+        named = {OFFERS: f", which offers {', '.join(offered)}", "RAY_raylet_start_wait_time_s": "60"}
         return subprocess.Popen(
             argv,
             stdin=subprocess.DEVNULL,
@@ -152,9 +161,9 @@ class BoardWorker:
     def _node_ended(self, serial: str, offer: _Offer) -> None:
         lines = [line for line in offer.told().splitlines() if line.strip()]
         said = f"{offer.name}: its node at {self._address} ended ({lines[-1].strip() if lines else 'no word'})"
-        was_up = offer.is_up
+        self._failures = 0 if offer.is_up else self._failures + 1
         self._withdraw(serial, "")
-        if not was_up:
+        if self._failures == _MOST_FAILURES:
             raise ClusterError(f"{said}; is there a Ray cluster at that address?")
         self._not_before[serial] = time.monotonic() + _AGAIN_AFTER_S
         self._report(f"{said}; it is started again")

@@ -45,9 +45,13 @@ class Cluster:
     """A connection; it ends with this process."""
 
     def __init__(self, address: str | None) -> None:
+        named = address or os.environ.get("RAY_ADDRESS")
+        if named is None and "RAY_AUTH_MODE" not in os.environ:
+            # Left to itself Ray writes a token into the user's home, and clusters started later would ask for it.
+            os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": uuid.uuid4().hex}  # before Ray is imported
         self.ray = ray_module("--executor ray")
         if not self.ray.is_initialized():
-            _connect(self.ray, address)
+            _connect(self.ray, named)
 
     def nodes(self) -> list[ClusterNode]:
         return [
@@ -77,19 +81,18 @@ class Cluster:
 
 
 def _connect(ray: Any, address: str | None) -> None:
-    named = address or os.environ.get("RAY_ADDRESS")
+    """Join the cluster, or make one on this machine that ends with this process."""
     alone = {"address": "local", "include_dashboard": False, "object_store_memory": _OBJECT_STORE_BYTES}
-    known = alone if named is None else {"address": named}
-    if named is None and "RAY_AUTH_MODE" not in os.environ:
-        # Left to itself Ray writes a token into the user's home, and clusters started later would ask for it.
-        os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": uuid.uuid4().hex}
+    known = alone if address is None else {"address": address}
     try:
         ray.init(**known, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, ValueError, RuntimeError, OSError) as error:
-        said = str(error).strip().splitlines() or [type(error).__name__]
+        said = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        if address is None:
+            raise ClusterError(f"--executor ray: no cluster could be started on this machine ({said})") from error
         raise ClusterError(
-            f"--address {named}: no cluster can be used there ({said[0]}); "
-            f"start one with `ray start --head`, and join it here with `ray start --address={named}`"
+            f"--address {address}: no cluster can be used there ({said}); "
+            f"start one with `ray start --head`, and join it here with `ray start --address={address}`"
         ) from error
     # Ray prints what its own processes log when one of them is lost: a run says that in a sentence of its own.
     ray._private.worker.print_to_stdstream = lambda *_, **__: None

@@ -142,7 +142,7 @@ class RayExecutor:
         except errors.RayError as error:
             if self._stops != stops:
                 raise StageError(f"{order.name}: interrupted") from error
-            raise _Lost(str(error).strip().splitlines()[0].rstrip(".")) from error
+            raise _Lost(str(error).strip().partition(".")[0]) from error
         finally:
             with self._mutex:
                 self._running.pop(id(task), None)
