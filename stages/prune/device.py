@@ -17,6 +17,7 @@ from pipeline.errors import StageError
 from stages.nets.channels import Channels
 from stages.nets.config import COST_MODULE, BudgetConfig
 
+RESERVE = 1e-3  # of latency and energy: trained weights lie and clip a little otherwise than those that were priced
 SHARES = np.linspace(1.0, 0.05, 39)  # of all channels, at which an anchor is looked for
 
 
@@ -60,12 +61,16 @@ class DeviceCosts:
         return {name: found[each.board][each.objective] for name, each in self.limits.items()}
 
     def exact(self, widths: Sequence[int]) -> dict[str, float] | None:
-        """None where the firmware does not fit a board at all."""
+        """What budgets are held against; None where the firmware does not fit a board at all."""
         try:
             found = self._cost.exact(widths)
         except StageError:
             return None
-        return {name: getattr(found[each.board], each.objective) for name, each in self.limits.items()}
+        used = {name: getattr(found[each.board], each.objective) for name, each in self.limits.items()}
+        return {
+            name: value * (1 + RESERVE) if self.limits[name].objective in ("latency_ms", "energy_mj") else value
+            for name, value in used.items()
+        }
 
     def latency_ms(self, widths: Sequence[int]) -> dict[str, float]:
         """By board, exactly."""

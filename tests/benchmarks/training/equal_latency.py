@@ -3,6 +3,7 @@
     python -m tests.benchmarks.training.equal_latency --work WORK --speech FOLDER --cifar FOLDER   # what is missing
     python -m tests.benchmarks.training.equal_latency --work WORK --table [--widths]
     python -m tests.benchmarks.training.equal_latency --work WORK --twin           # firmware of all of them, profiled
+    python -m tests.benchmarks.training.equal_latency --work WORK --shapes         # by resources alone, untrained
 
 FOLDERs are Speech Commands v0.01 in its official layout and an unpacked copy of CIFAR-10 (data/README.md). `macs`
 prunes to a budget of MACs; what that network takes on the board is the latency budget of `latency` (pruned for it) and
@@ -39,7 +40,9 @@ from stages.nets.registry import build
 from stages.prepare.config import DataConfig, PrepareConfig
 from stages.prepare.stage import run as prepare
 from stages.prune.config import PruneConfig
+from stages.prune.give_back import given_back
 from stages.prune.stage import run as prune
+from stages.prune.width_update import WidthUpdate
 from stages.training.config import TrainingConfig
 from tests.benchmarks.compiled_networks import Network
 from tests.benchmarks.compiled_networks import build as firmware
@@ -163,6 +166,25 @@ def profiled_ms(name: str, widths: Sequence[int]) -> float:
     return sum(op.cycles_modelled for op in profile) / load_board(BOARD).clock_hz * 1e3
 
 
+def shapes(name: str) -> str:
+    """Pruned for MACs, then for the milliseconds that this takes and filled; without a task, so nothing is trained."""
+    subject, (channels, _) = SUBJECTS[name], network_cost(name)
+    config = PruneConfig(rate=8.0, losses="resource")
+    by_macs = WidthUpdate(channels, config, BudgetConfig(macs=subject.macs)).by_resources(10_000)
+    first = cost_of(name, by_macs)
+    pruning = WidthUpdate(channels, config, BudgetConfig(latency_ms=first["latency_ms"], board=BOARD))
+    start = pruning.by_resources(10_000)
+    while pruning.objectives.exceeded(start, exactly=True):
+        start = tuple(max(config.min_channels, int(0.995 * width)) for width in start)
+    by_latency = given_back(pruning.rule, pruning.objectives, start, None)
+    second = cost_of(name, by_latency)
+    lines = [
+        f"{name} {arm}: {found['latency_ms']:.3f} ms, {found['macs']:,} MACs, {widths}"
+        for arm, found, widths in (("macs", first, by_macs), ("latency", second, by_latency))
+    ]
+    return "\n".join([*lines, f"{name}: {second['macs'] / first['macs'] - 1:+.1%} MACs in the same time"])
+
+
 def finished(work: Path) -> Iterator[dict[str, Any]]:
     for name in SUBJECTS:
         for arm in ARMS:
@@ -230,7 +252,13 @@ def main() -> None:
     parser.add_argument("--table", action="store_true")
     parser.add_argument("--widths", action="store_true", help="with --table: one line for each network")
     parser.add_argument("--twin", action="store_true")
+    parser.add_argument("--shapes", action="store_true")
     given = parser.parse_args()
+    if given.shapes:
+        for name in given.networks.split(","):
+            sys.stdout.write(shapes(name) + "\n")
+            sys.stdout.flush()
+        return
     if given.twin:
         for row in finished(given.work):
             folder = given.work / f"{row['network']}-{row['arm']}-{row['seed']}"
