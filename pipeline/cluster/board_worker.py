@@ -22,7 +22,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import IO, Any, Protocol
 
-from pipeline.cluster.connection import ClusterError, ray_module
+from pipeline.cluster.connection import ClusterError, ray_module, refuse_unreachable
 from pipeline.cluster.node import OFFERS
 from pipeline.cluster.resources import board_resource, probe_resource
 from pipeline.errors import HardwareError
@@ -69,6 +69,7 @@ class BoardWorker:
 
     def __init__(self, address: str, bench: Bench, virtual: Sequence[str], report: Callable[[str], None]) -> None:
         ray_module("pipeline worker")
+        refuse_unreachable(address)
         self._address, self._bench, self._report = address, bench, report
         self._twins = {f"twin-{name}": Target(name, "virtual") for name in virtual}
         self._offers: dict[str, _Offer] = {}

@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import logging
 import os
+import socket
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from pipeline.errors import ConfigError, PipelineError
 EXTRA = "tinyml-pipeline[ray]"
 # Of nodes that we start. Ray would have steps at the lowest priority (15): a serial link does not wait for that.
 _SETTINGS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
+_CONNECT_S = 10.0
 _OBJECT_STORE_BYTES = 80_000_000  # about the least that Ray takes: files do not travel through it
 
 
@@ -30,6 +32,19 @@ def ray_module(who: str) -> Any:
     for name, value in _SETTINGS.items():
         os.environ.setdefault(name, value)
     return importlib.import_module("ray")
+
+
+def refuse_unreachable(address: str) -> None:
+    """Now: Ray would try for minutes. Names such as `auto` are Ray's own."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit():
+        return
+    try:
+        socket.create_connection((host.removeprefix("ray://"), int(port)), _CONNECT_S).close()
+    except OSError as error:
+        raise ClusterError(
+            f"--address {address}: nobody answers there ({error}); start a cluster with `ray start --head`"
+        ) from error
 
 
 @dataclass(frozen=True)
@@ -84,6 +99,8 @@ def _connect(ray: Any, address: str | None) -> None:
     """Join the cluster, or make one on this machine that ends with this process."""
     alone = {"address": "local", "include_dashboard": False, "object_store_memory": _OBJECT_STORE_BYTES}
     known = alone if address is None else {"address": address}
+    if address is not None:
+        refuse_unreachable(address)
     try:
         ray.init(**known, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, ValueError, RuntimeError, OSError) as error:

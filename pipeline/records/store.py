@@ -100,10 +100,10 @@ class RunStore:
 
     def find(self, text: str, *, dropped: bool = False) -> StoredRun:
         """By id or the end of one, `latest`, `latest~2`, `EXPERIMENT/latest`, or its folder."""
-        if (back := _BACK.fullmatch(text)) is not None and not dropped:
-            return self._counted_back(text, back["name"], int(back["back"] or 0))
         if (Path(text) / RECORD).is_file() and (run := read_run(Path(text).resolve())) is not None:
             return run
+        if (back := _BACK.fullmatch(text)) is not None and not dropped:
+            return self._counted_back(text, back["name"], int(back["back"] or 0))
         wanted = text.rstrip("/").rpartition("/")[2]
         runs = [run for run in self.runs(dropped=dropped) if wanted and run.id.endswith(wanted)]
         if len(runs) == 1:

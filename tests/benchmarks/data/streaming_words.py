@@ -95,13 +95,13 @@ def stream_features(samples: np.ndarray, settings: MfccSettings, task: Task, gra
     frames = 1 + (CLIP_SAMPLES - settings.window_samples) // settings.hop_samples
     starts = range(0, len(samples) - CLIP_SAMPLES + 1, frames * settings.hop_samples)
     mean, std = (np.array(values, np.float32) for values in (task.feature_mean, task.feature_std))
-    entry = replace(graph.tensors[graph.inputs[0]], shape=(1, settings.coefficients))
+    entry = replace(graph.tensors[graph.inputs[0]], shape=(1, settings.columns))
 
     def some(number: int) -> np.ndarray:
         clips = np.stack([samples[start : start + CLIP_SAMPLES] for start in starts[64 * number : 64 * number + 64]])
         found = mfcc(clips)
         standardise(found, 2, mean, std)
-        return on_grid(found.reshape(-1, settings.coefficients), entry)
+        return on_grid(found.reshape(-1, settings.columns), entry)
 
     return np.concatenate(list(spread(some, -(-len(starts) // 64))))
 

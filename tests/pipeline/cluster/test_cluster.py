@@ -119,6 +119,9 @@ def test_a_board_is_offered_locked_and_withdrawn_and_its_steps_run_on_its_node(
     toy: ToyProject, cluster: SmallCluster
 ) -> None:
     shares_the_cache(toy, cluster)
+    for command in (("run", "bread", "--executor", "ray"), ("worker",)):
+        unreachable = toy.run(*command, "--address", "127.0.0.1:9", check=1)
+        assert unreachable.stderr.startswith("--address 127.0.0.1:9: nobody answers there (")
     absent = toy.run("run", "bread", "--board", "stove", "--executor", "ray", check=3)
     assert "--board stove: not attached" in absent.stderr
     cluster.start_worker("worker", toy.root / "pipeline.yaml", "kiln")

@@ -156,6 +156,7 @@ def test_a_run_is_found_by_id_end_of_id_latest_and_folder(toy: ToyProject) -> No
     first, second, quick = store.runs()
     assert store.find("latest").id == quick.id
     assert store.find("bread/latest").id == second.id and store.find("bread/latest~1").id == first.id
+    assert store.find(str(second.folder.parent / "latest")).id == second.id
     assert store.find(first.id).id == store.find(first.id[-9:]).id == store.find(str(first.folder)).id == first.id
     for text, sentence in (
         ("latest~1", "latest~1: .*runs has 1 whole runs, needed 2"),
