@@ -34,7 +34,7 @@ NETWORK = "network"
 
 
 class LineCosts(Protocol):
-    """What a board's description says of its lines, in core cycles."""
+    """Core cycles that a line costs: a board's cache, or a profiler's model of it."""
 
     @property
     def flash_fill_cycles(self) -> float: ...

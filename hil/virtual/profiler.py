@@ -18,11 +18,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal
 
 from hil.link.audio import AudioLink
 from hil.virtual.cortex_m7 import CycleModel, Edge
 from hil.virtual.instruction import CoreParameters, Decoder
+from hil.virtual.model_error import LineCosts
 from hil.virtual.program import Program, read_program
 from hil.virtual.twin import MACHINE, Twin, qemu_path, qemu_version
 from pipeline.errors import ToolError
@@ -71,19 +72,6 @@ class MemoryModel:
     core: CoreParameters = CoreParameters()
 
 
-class LineCosts(Protocol):
-    """Core cycles that a line costs: a MemoryModel or a board's cache."""
-
-    @property
-    def flash_fill_cycles(self) -> float: ...
-    @property
-    def ram_load_fill_cycles(self) -> float: ...
-    @property
-    def ram_store_fill_cycles(self) -> float: ...
-    @property
-    def write_back_cycles(self) -> float: ...
-
-
 @dataclass(frozen=True)
 class LineTraffic:
     """Cache lines fetched from flash, from RAM for a load or for a store, and dirty ones written back."""
@@ -129,11 +117,14 @@ def host_compiler() -> str | None:
 
 def build_plugin(folder: Path, compiler: str) -> Path:
     """Compile the plugin into `folder`."""
-    sources = sorted(str(path) for path in _PLUGIN_FOLDER.glob("*.c"))
-    library = folder / "profiler.so"
     interface = f"-DPLUGIN_API_VERSION={api_version(qemu_version())}"
-    options = ["-std=c11", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", interface]
-    argv = [compiler, *options, "-o", str(library), *sources]
+    sources = sorted(_PLUGIN_FOLDER.glob("*.c"))
+    return build_library(folder / "profiler.so", compiler, sources, ["-fvisibility=hidden", interface])
+
+
+def build_library(library: Path, compiler: str, sources: Sequence[Path], options: Sequence[str] = ()) -> Path:
+    """Compile C for this machine."""
+    argv = [compiler, "-std=c11", "-O2", "-fPIC", "-shared", *options, "-o", str(library), *map(str, sources)]
     try:
         done = subprocess.run(argv, capture_output=True, text=True, timeout=_BUILD_S, check=False)
     except subprocess.TimeoutExpired as error:

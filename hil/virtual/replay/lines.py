@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import subprocess
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,14 +11,13 @@ from pathlib import Path
 
 import numpy as np
 
-from hil.virtual.profiler import CacheShape, LineTraffic, MemoryKind, host_compiler
+from hil.virtual.profiler import CacheShape, LineTraffic, MemoryKind, build_library, host_compiler
 from pipeline.errors import ToolError
 
 LOAD, STORE, CODE = range(3)  # the lowest bits of an event: plugin/trace_model.h
 _KINDS: dict[MemoryKind, int] = {"uncached": 0, "flash": 1, "ram": 2}
 _FIGURES = 6
 _SOURCES = (Path(__file__).parent / "replay.c", Path(__file__).parent.parent / "plugin" / "cache_model.c")
-_BUILD_S = 120.0
 
 
 @dataclass(frozen=True)
@@ -83,14 +81,7 @@ def _library() -> ctypes.CDLL:
     if compiler is None:
         raise ToolError.missing("gcc", "to follow what caches hold", "apt-get install gcc libc6-dev")
     with tempfile.TemporaryDirectory(prefix="replay-") as folder:
-        library = Path(folder) / "replay.so"
-        argv = [compiler, "-std=c11", "-O2", "-fPIC", "-shared", "-o", str(library), *map(str, _SOURCES)]
-        try:
-            done = subprocess.run(argv, capture_output=True, text=True, timeout=_BUILD_S, check=False)
-        except subprocess.TimeoutExpired as error:
-            raise ToolError.timed_out(argv, _BUILD_S) from error
-        if done.returncode != 0:
-            raise ToolError.failed(argv, done.returncode, done.stdout + done.stderr)
+        library = build_library(Path(folder) / "replay.so", compiler, _SOURCES)
         loaded = ctypes.CDLL(str(library))  # stays mapped when its file is gone
     loaded.replay.argtypes = [
         ctypes.POINTER(_Op),
