@@ -191,6 +191,8 @@ class ToyProject:
             os.dup2(out, 1)
             os.dup2(err, 2)
             sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
+            for name in [name for name in sys.modules if name.startswith("toy_")]:
+                del sys.modules[name]  # another test imported it here, from another project
             os.chdir(self.root)
             os.environ.update(self.env())
             sys.argv = ["pipeline", *arguments]

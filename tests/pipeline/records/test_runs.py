@@ -93,7 +93,7 @@ def test_a_run_is_running_while_it_runs_and_killed_after_kill_minus_nine(toy: To
 
 
 def test_ctrl_c_says_what_is_kept_and_how_to_go_on(toy: ToyProject) -> None:
-    options = ["run", "bread", "--virtual", "--set", "mill.pause_s=0.4"]
+    options = ["run", "bread", "--virtual", "--set", "mill.pause_s=1.5"]
     command = toy.command(*options)
     with subprocess.Popen(command, cwd=toy.root, env=toy.env(), stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
@@ -103,7 +103,7 @@ def test_ctrl_c_says_what_is_kept_and_how_to_go_on(toy: ToyProject) -> None:
     assert process.returncode == 130
     assert said.splitlines()[-1] == (
         "interrupted: 1 of 5 steps are kept, and the last epoch of a training; "
-        "go on with: pipeline run bread --virtual --set mill.pause_s=0.4"
+        "go on with: pipeline run bread --virtual --set mill.pause_s=1.5"
     )
     (run,) = runs_of(toy)
     assert run.state == "killed"

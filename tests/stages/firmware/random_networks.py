@@ -66,12 +66,12 @@ class NetworkGrower:
     def _rare(self) -> int | None:
         return self.more.draw(self._source(), self.pool)
 
-    def grow(self, steps: int, *, only_rows: bool = False) -> Graph:
-        """`only_rows`: of layers that can be fused."""
+    def grow(self, steps: int, *, only_rows: bool = False, joined: bool = False) -> Graph:
+        """`only_rows`: of layers with windows, which can be fused; `joined`: and what can be fused between them."""
         moves = (self._conv, self._pointwise, self._depthwise, self._pool, self._elementwise)
         if only_rows:
             moves += (self._pointwise, self._depthwise, self._pointwise, self._depthwise)
-            moves += (self._unary, self._concatenate, self._enlarged)
+            moves += (self._unary, self._concatenate, self._enlarged) if joined else ()
         else:
             moves += (self._gate, self._unary, self._concatenate, self._pad, self._reshape, self._conv)
             moves += (self._depthwise, self._mean, *(self._other,) * 8, *(self._rare,) * 8)
@@ -321,7 +321,7 @@ def random_network(seed: int) -> Graph:
 
 def random_column(seed: int) -> Graph:
     """3 to 10 layers of the kinds that can be fused."""
-    return NetworkGrower(seed).grow(3 + seed % 8, only_rows=True)
+    return NetworkGrower(seed).grow(3 + seed % 8, only_rows=True, joined=True)
 
 
 def random_chains(graph: Graph, weights: Weights | None, seed: int) -> list[Chain]:

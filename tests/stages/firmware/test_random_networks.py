@@ -43,5 +43,5 @@ def test_fused_layers_have_the_bits_of_tflm(tmp_path: Path) -> None:
     chains = [random_chains(graph, weights, seed) for seed, (_, graph, weights) in enumerate(networks)]
     compare_on_twin(networks, tmp_path, found, chains=chains)
     assert found.wrong == []
-    assert found.chains == sum(map(len, chains)) >= COLUMNS
+    assert found.chains == sum(map(len, chains)) >= 0.8 * COLUMNS
     assert found.inside > 0.5 * found.values
