@@ -22,7 +22,6 @@ import os
 import shutil
 import statistics
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -46,6 +45,7 @@ from stages.prune.width_update import WidthUpdate
 from stages.training.config import TrainingConfig
 from tests.benchmarks.compiled_networks import Network
 from tests.benchmarks.compiled_networks import build as firmware
+from tests.benchmarks.training.recipes import Told
 
 BOARD = "nucleo_f767zi"
 ARMS = ("macs", "latency", "uniform", "latency_85")
@@ -71,18 +71,6 @@ SUBJECTS = {  # narrow ones: there MACs say least about cycles, and training is 
     ),
     "dscnn_64": Subject("speech", NetworkConfig(name="dscnn", width=64), "1.9M", 4),
 }  # fmt: skip
-
-
-class Told:
-    """Progress on stderr."""
-
-    def start(self, total: int, unit: str) -> None:
-        self.done = 0
-
-    def advance(self, count: int = 1, note: str = "") -> None:
-        self.done += count
-        if note:
-            sys.stderr.write(f"{time.strftime('%H:%M:%S')} {self.done} {note}\n")
 
 
 def data_folder(name: str, root: Path | None, work: Path) -> Path:
