@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from data.examples.picture_changes import Changes, changed_pictures
-from data.examples.stored import PIXELS, StoredRows, stored_split
+from data.examples.stored import PIXELS, StoredRows, StoredSplit, stored_split
 from data.sounds.corpus import Mixing, SplitAudio, example
 from data.sounds.mfcc import Mfcc, MfccSettings
 from pipeline.errors import StageError
@@ -63,8 +63,8 @@ def augmentation(folder: Path, changes: Changes | None = None) -> Augment | None
     try:
         stored = json.loads(path.read_text())
         if stored["kind"] == "pictures":
-            features = stored_split(folder, "train")
-            return lambda numbers, seed: _moved_pictures(features[numbers], numbers, seed)
+            pictures = stored_split(folder, "train")
+            return lambda numbers, seed: _moved_pictures(pictures, numbers, seed)
         return _clips(folder, AudioRecord(**stored))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise StageError(f"{path}: what augmentation needs cannot be read ({error}); run prepare again") from error
@@ -102,15 +102,23 @@ def _clips(folder: Path, record: AudioRecord) -> Augment:
     return augment
 
 
-def _moved_pictures(features: Float32, numbers: npt.NDArray[np.int64], seed: Sequence[int]) -> Float32:
-    moved = np.zeros_like(features)
-    sides = features.shape[1:3]
-    for row, (number, whole) in enumerate(zip(numbers, features, strict=True)):
-        rng = np.random.default_rng([*seed, int(number)])
-        (to_y, from_y), (to_x, from_x) = (_overlap(side, rng) for side in sides)
-        picture = whole[:, ::-1] if rng.random() < 0.5 else whole
-        moved[row, to_y, to_x] = picture[from_y, from_x]
-    return moved
+def _moved_pictures(pictures: StoredSplit, numbers: npt.NDArray[np.int64], seed: Sequence[int]) -> Float32:
+    """Moved as they are stored, a pixel at once: a quarter of the bytes, and no inner loops of three colours."""
+    whole = pictures.stored(numbers)
+    moved = np.zeros_like(whole)
+    pixel = np.dtype((np.void, whole.itemsize * whole.shape[-1]))
+    sources, targets = whole.view(pixel)[..., 0], moved.view(pixel)[..., 0]
+    kept: list[tuple[slice, slice]] = []
+    for number, source, target in zip(numbers.tolist(), sources, targets, strict=True):
+        rng = np.random.default_rng([*seed, number])
+        (to_y, from_y), (to_x, from_x) = (_overlap(side, rng) for side in source.shape)
+        target[to_y, to_x] = (source[:, ::-1] if rng.random() < 0.5 else source)[from_y, from_x]
+        kept.append((to_y, to_x))
+    features = pictures.standardised(moved)
+    for picture, (rows, columns) in zip(features, kept, strict=True):  # around it, the mean
+        picture[: rows.start] = picture[rows.stop :] = 0
+        picture[:, : columns.start] = picture[:, columns.stop :] = 0
+    return features
 
 
 def _overlap(side: int, rng: np.random.Generator) -> tuple[slice, slice]:

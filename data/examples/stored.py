@@ -104,10 +104,10 @@ class StoredSplit:
     def standardised(self, rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
         if self.mean is None or self.std is None:
             return rows
-        features = rows.astype(np.float32)
-        features -= self.mean
-        features /= self.std
-        return features
+        lines = rows.reshape(*rows.shape[:2], -1).astype(np.float32)  # a line at once, not three colours at once
+        lines -= np.tile(self.mean, rows.shape[2])
+        lines /= np.tile(self.std, rows.shape[2])
+        return lines.reshape(rows.shape)
 
     def batches(self, size: int) -> Iterator[npt.NDArray[Any]]:
         """All features in their order, `size` at once."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
+import time
 from pathlib import Path
 
 import numpy as np
@@ -49,6 +51,16 @@ def test_fresh_batches_are_those_of_the_augmentation_in_order_and_repeatable(tmp
         assert y.tolist() == [int(i) % 2 for i in numbers]
     assert all(torch.equal(a, b) for (a, _), (b, _) in zip(first, again, strict=True))
     assert not torch.equal(first[0][0], other[0][0])
+
+
+def test_a_batch_stays_while_it_is_in_use_however_far_ahead_the_next_ones_are(tmp_path: Path) -> None:
+    (tmp_path / "augmentation.json").write_text('{"kind": "pictures"}')
+    source = dataclasses.replace(examples(tmp_path), workers=2)
+    assert source.augment is not None
+    chosen = torch.arange(30).split(1)  # more than the slots, so that each is used again
+    for (x, _), numbers in zip(source.train_batches(chosen, [3]), chosen, strict=True):
+        time.sleep(0.01)
+        assert torch.equal(x, torch.from_numpy(source.augment(numbers.numpy(), [3])).permute(0, 3, 1, 2))
 
 
 def test_making_batches_leaves_the_generator_of_the_training_alone(tmp_path: Path) -> None:
