@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+import torch._dynamo  # optimisers import it (1.5 s) when they are made: once here, not in each process
 from torch import Tensor, nn
 
 from pipeline.stage import Checkpoint
