@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import logging
 import os
 import random
 import re
@@ -46,6 +47,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     },
     **dict.fromkeys(_LINES, {"timeout": _CONNECT_S, "banner_timeout": _ANSWER_S, "auth_timeout": _ANSWER_S}),
 }
+_NOWHERE = logging.NullHandler()  # without one paramiko shows a traceback for each line that is cut
 _SECRET_NAMES = re.compile(r"SECRET|TOKEN|PASSWORD|PASSWD|CREDENTIAL|ACCESS_KEY", re.IGNORECASE)
 
 
@@ -193,6 +195,7 @@ def _filesystem(url: str, scheme: str) -> Any:
         found.retries = 1
     if scheme in _LINES:
         found.ftp.get_channel().settimeout(_ANSWER_S)
+        logging.getLogger("paramiko").addHandler(_NOWHERE)
     return found
 
 

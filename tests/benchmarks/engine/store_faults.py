@@ -3,8 +3,8 @@
     python -m tests.benchmarks.engine.store_faults [s3|sftp] [--operations 500] [--seed 24]
 
 S3: of all answers a fifth is cut, a 503, truncated, altered or slow; needs s3fs, moto[s3], flask, flask-cors. SFTP: of
-all packets 2 % are the last before a cut, altered or slow; needs paramiko. An entry that is read must be exactly what
-was written; one that cannot be had counts as absent (its step would run again).
+all packets one in 200 is cut off, altered or slow; needs paramiko. An entry that is read must be exactly what was
+written; one that cannot be had counts as absent (its step would run again).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def sftp(folder: Path, rng: random.Random) -> Iterator[tuple[str, Mapping[str, i
     os.environ["HOME"] = str(folder / "home")
     os.environ.pop("SSH_AUTH_SOCK", None)
     with sftp_server(folder / "home") as port:
-        proxy = LineProxy(port, 0.02, rng)
+        proxy = LineProxy(port, 0.005, rng)
         with proxy.serving() as spoilt:
             yield f"sftp://lab@127.0.0.1:{spoilt}{folder}/lab", proxy.told
 
