@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator
+from io import RawIOBase
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +28,14 @@ def value_digest(value: Any) -> str:
 
 
 def file_digest(path: Path | str) -> str:
-    digest = hashlib.sha256()
     with open(path, "rb", buffering=0) as file:
-        while chunk := file.read(_CHUNK_BYTES):
-            digest.update(chunk)
+        return stream_digest(file)
+
+
+def stream_digest(file: RawIOBase) -> str:
+    digest = hashlib.sha256()
+    while chunk := file.read(_CHUNK_BYTES):
+        digest.update(chunk)
     return digest.hexdigest()
 
 

@@ -30,7 +30,10 @@ from pipeline.errors import StageError
 Event = Mapping[str, Any]
 _MOST_LOSSES = 5  # of one step, with the node that it ran on
 _LOOK_EVERY_S = 2.0
-_PATIENCE_S = 6.0  # before a step that waits for a node says so
+
+
+class _Unmet(Exception):
+    """No node has what it was to wait for, and by now it would ask for something else."""
 
 
 class _Lost(Exception):
@@ -40,8 +43,11 @@ class _Lost(Exception):
 class RayExecutor:
     """An `Executor` on a cluster."""
 
-    def __init__(self, cluster: Cluster, project: Project, report: Callable[[str], None]) -> None:
-        self._cluster, self._ray, self._report = cluster, cluster.ray, report
+    def __init__(
+        self, cluster: Cluster, project: Project, report: Callable[[str], None], patience_s: float = 6.0
+    ) -> None:
+        """`patience_s`: how long a step waits for a node before it looks whether there will be one."""
+        self._cluster, self._ray, self._report, self._patience_s = cluster, cluster.ray, report, patience_s
         self._project, self._declared = project, declared_resources(project)
         self._cache, self._store = cache_root(project), shared_store(project, report)
         self._sign = self._cache / "tmp" / f"sign.{uuid.uuid4().hex}"
@@ -61,7 +67,9 @@ class RayExecutor:
         order, losses, stops = self._order(name, job, log), 0, self._stops
         while True:
             try:
-                last = self._asked(order, self._needs(name, job), log, on_event, stops)
+                last = self._asked(order, job, log, on_event, stops)
+            except _Unmet:
+                continue
             except _Lost as lost:
                 losses += 1
                 if losses > _MOST_LOSSES:
@@ -112,9 +120,9 @@ class RayExecutor:
             probe = self._project.function("probe_of")(job.artifacts, job.sections)
         return needs_of(job, self._declared.get(step, StepResources()), probe, self._cluster.offered)
 
-    def _asked(self, order: Order, needs: Needs, log: Path, on_event: OnEvent, stops: int) -> Event:
+    def _asked(self, order: Order, job: Job, log: Path, on_event: OnEvent, stops: int) -> Event:
         """Have a node perform it; returns its closing event."""
-        step = order.name.partition("[")[0]
+        step, needs = order.name.partition("[")[0], self._needs(order.name, job)
         options = {**needs.options(), "max_retries": 0, "num_returns": "streaming", "name": order.name}
         if passed_over := self._unlike.get(step):
             options["label_selector"] = {"ray.io/node-id": f"!in({','.join(passed_over)})"}
@@ -128,8 +136,8 @@ class RayExecutor:
                     raise StageError(f"{order.name}: interrupted")
                 task = self._task.options(**options).remote(order)
                 self._running[id(task)] = task
-            return self._relayed(task, order, needs, log, on_event)
-        except KeyboardInterrupt:
+            return self._relayed(task, self._while_waiting(order.name, job, needs), log, on_event)
+        except (KeyboardInterrupt, _Unmet):
             self._cancel(task)
             raise
         except errors.TaskCancelledError as error:
@@ -147,13 +155,12 @@ class RayExecutor:
             with self._mutex:
                 self._running.pop(id(task), None)
 
-    def _relayed(self, task: Any, order: Order, needs: Needs, log: Path, on_event: OnEvent) -> Event:
-        begin, is_told, placed = time.monotonic(), False, False
+    def _relayed(self, task: Any, while_waiting: Callable[[], None], log: Path, on_event: OnEvent) -> Event:
+        placed = False
         while True:
             ready, _ = self._ray.wait([task], timeout=None if placed else _LOOK_EVERY_S)
             if not ready:
-                if not is_told and time.monotonic() - begin > _PATIENCE_S:
-                    is_told = self._told_of_waiting(order.name, needs)
+                while_waiting()
                 continue
             for event in self._ray.get(next(task)):
                 placed = True
@@ -166,11 +173,22 @@ class RayExecutor:
                 elif event["event"] != PLACED:
                     on_event(event)
 
-    def _told_of_waiting(self, name: str, needs: Needs) -> bool:
-        if any(needs.met_by(node.resources) for node in self._cluster.nodes()):
-            return False  # it waits for its turn
-        self._report(f"{name}: waits for a node with {needs}; the cluster has none now")
-        return True
+    def _while_waiting(self, name: str, job: Job, needs: Needs) -> Callable[[], None]:
+        """What to do now and then until a node begins with it."""
+        begin, is_told = time.monotonic(), False
+
+        def look() -> None:
+            nonlocal is_told
+            is_early = time.monotonic() - begin < self._patience_s
+            if is_early or any(needs.met_by(node.resources) for node in self._cluster.nodes()):
+                return  # it waits for its turn
+            if self._needs(name, job) != needs:
+                raise _Unmet  # whoever offered the twin is gone, and so it runs anywhere
+            if not is_told:
+                self._report(f"{name}: waits for a node with {needs}; the cluster has none now")
+                is_told = True
+
+        return look
 
     def _pass_over(self, name: str, event: Event) -> None:
         what = event["what"]

@@ -25,9 +25,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from pipeline.digest import file_digest, files_below, names_below, value_digest
+from pipeline.digest import file_digest, files_below, names_below, stream_digest, value_digest
 from pipeline.errors import CacheError
-from pipeline.stage import fsync_file
+from pipeline.files import ensure_folder, settle, sync_folder, write_text
 from pipeline.store.manifest import MANIFEST, Damaged, begins_with, sealed_record, sealed_text
 
 
@@ -73,8 +73,8 @@ class Swept:
 def is_in_place(entry: Entry) -> bool:
     """No other run has replaced it since it was verified."""
     try:
-        begin = begins_with(entry.seal)
-        with (entry.folder / MANIFEST).open(errors="replace") as manifest:
+        begin = begins_with(entry.seal).encode()
+        with open(f"{entry.folder}/{MANIFEST}", "rb", buffering=0) as manifest:
             return manifest.read(len(begin)) == begin
     except OSError:
         return False
@@ -96,7 +96,7 @@ class Cache:
         return Path(f"{self.root}/entries/{step}/{key}")
 
     def checkpoint_folder(self, key: str) -> Path:
-        return self.root / "checkpoints" / key
+        return Path(f"{self.root}/checkpoints/{key}")
 
     def lookup(self, step: str, key: str, *, discard: bool = False) -> Entry | None:
         """The entry of a key, every byte of it verified; None when there is none or it is damaged.
@@ -105,8 +105,7 @@ class Cache:
         """
         if (known := self._verified.get(key)) is not None:
             return known
-        folder = self.entry_folder(step, key)
-        if not os.path.isdir(folder) and not self._fetched(step, key, ask_again=discard):
+        if (folder := self._found(step, key, ask_again=discard)) is None:
             return None
         try:
             entry = _read_entry(folder)
@@ -125,13 +124,17 @@ class Cache:
         """What `lookup` would find, by its manifest and the names of its files: to plan with, never to read from."""
         if (known := self._verified.get(key)) is not None:
             return known
-        folder = self.entry_folder(step, key)
-        if not os.path.isdir(folder) and not self._fetched(step, key, ask_again=False):
+        if (folder := self._found(step, key, ask_again=False)) is None:
             return None
         try:
             return _listed_entry(folder)
         except Damaged:
             return None
+
+    def _found(self, step: str, key: str, *, ask_again: bool) -> Path | None:
+        """Its folder, here or by now; most questions are about what is not there, so they cost a string."""
+        is_here = os.path.isdir(f"{self.root}/entries/{step}/{key}")
+        return self.entry_folder(step, key) if is_here or self._fetched(step, key, ask_again=ask_again) else None
 
     def _fetched(self, step: str, key: str, *, ask_again: bool) -> bool:
         """Take an entry over from the store; it is verified like any other when it is used."""
@@ -166,13 +169,13 @@ class Cache:
 
     def building(self, key: str, on_wait: Callable[[], None]) -> AbstractContextManager[int]:
         """Hold the lock of a key; yields its descriptor, which the worker inherits so that the lock outlives us."""
-        return _locked(self.root / "locks" / key, fcntl.LOCK_EX, on_wait)
+        return _locked(f"{self.root}/locks/{key}", fcntl.LOCK_EX, on_wait)
 
     @contextlib.contextmanager
     def in_use(self) -> Iterator[None]:
         """Keep `gc` and `clean` away while a run reads entries."""
         waits = "cache: waiting for a clean-up to end"
-        with _locked(self.root / "in_use", fcntl.LOCK_SH, lambda: self._report(waits)):
+        with _locked(f"{self.root}/in_use", fcntl.LOCK_SH, lambda: self._report(waits)):
             with self._mutex:
                 self._users += 1
             try:
@@ -190,36 +193,36 @@ class Cache:
         def busy() -> None:
             raise CacheError(f"{self.root}: a run is using the cache; wait for it to end and try again")
 
-        return _locked(self.root / "in_use", fcntl.LOCK_EX, busy)
+        return _locked(f"{self.root}/in_use", fcntl.LOCK_EX, busy)
 
     def fresh_folder(self, key: str) -> Path:
         """An empty folder to build a key in; what a killed run left there is removed. Call with the key's lock held."""
-        tmp = self.root / "tmp"
-        tmp.mkdir(parents=True, exist_ok=True)
+        tmp = f"{self.root}/tmp"
+        ensure_folder(tmp)
         for name in os.listdir(tmp):
             if name.startswith(f"{key}."):
-                remove_tree(tmp / name)
-        folder = tmp / f"{key}.{os.getpid()}"
+                remove_tree(Path(tmp, name))
+        folder = Path(f"{tmp}/{key}.{os.getpid()}")
         folder.mkdir()
         return folder
 
     def publish(self, step: str, key: str, built: Path, record: Mapping[str, Any]) -> Entry:
         """Put a finished folder in its place, whole and on the disk, or not at all."""
-        (built / MANIFEST).unlink(missing_ok=True)
-        files = {name: file_digest(f"{built}/{name}") for name in sorted(names_below(str(built)))}
+        names = set(names_below(str(built)))
+        if MANIFEST in names:
+            os.unlink(f"{built}/{MANIFEST}")
+        files = {name: _settled(f"{built}/{name}") for name in sorted(names - {MANIFEST})}
         text, seal = sealed_text({**record, "files": files})
-        (built / MANIFEST).write_text(text)
-        for name in (*files, MANIFEST):
-            fsync_file(built / name)
-            os.chmod(f"{built}/{name}", 0o444)
+        write_text(f"{built}/{MANIFEST}", text, final=True)
         for folder in {os.path.dirname(f"{built}/{name}") for name in (*files, MANIFEST)}:
-            fsync_file(Path(folder))
+            sync_folder(folder)
         final = self.entry_folder(step, key)
-        final.parent.mkdir(parents=True, exist_ok=True)
-        if final.exists():
+        parent = os.path.dirname(final)
+        ensure_folder(parent)
+        if os.path.exists(final):
             self._set_aside(final)
         os.rename(built, final)
-        fsync_file(final.parent)
+        sync_folder(parent)
         remove_tree(self.checkpoint_folder(key))
         entry = Entry(final, record["outputs"], files, seal)
         self._verified[key] = entry
@@ -259,6 +262,13 @@ class Cache:
         remove_tree(away)
 
 
+def _settled(path: str) -> str:
+    """The digest of a file that is on the disk and stays as it is."""
+    with open(path, "rb", buffering=0) as file:
+        settle(file.fileno())
+        return stream_digest(file)
+
+
 def _read_entry(folder: Path) -> Entry:
     entry = _listed_entry(folder)
     for name, sha256 in entry.files.items():
@@ -287,15 +297,16 @@ def _listed_entry(folder: Path) -> Entry:
 
 
 @contextlib.contextmanager
-def _locked(file: Path, mode: int, on_wait: Callable[[], None]) -> Iterator[int]:
+def _locked(file: str, mode: int, on_wait: Callable[[], None]) -> Iterator[int]:
+    folder = os.path.dirname(file)
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
+        ensure_folder(folder)
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise
         raise CacheError(
-            f"{file.parent}: the cache cannot be written ({error.strerror}); set PIPELINE_CACHE to a folder of your own"
+            f"{folder}: the cache cannot be written ({error.strerror}); set PIPELINE_CACHE to a folder of your own"
         ) from error
     try:
         try:

@@ -20,6 +20,7 @@ from typing import Any, Protocol
 
 from pipeline.engine.worker import Job
 from pipeline.errors import LAST_LINES, PipelineError, StageError
+from pipeline.files import ensure_folder
 
 OnEvent = Callable[[Mapping[str, Any]], None]
 
@@ -59,9 +60,9 @@ class LocalExecutor:
         self._channels: set[socket.socket] = set()
 
     def run(self, name: str, job: Job, *, lock: int, log: Path, on_event: OnEvent) -> dict[str, str]:
-        log.parent.mkdir(parents=True, exist_ok=True)
+        ensure_folder(os.path.dirname(log))
         here, there = socket.socketpair()
-        with here, log.open("wb") as log_file:
+        with here, open(log, "wb", buffering=0) as log_file:
             self._channels.add(here)
             try:
                 with there:

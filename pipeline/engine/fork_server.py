@@ -29,6 +29,7 @@ _MOST_BYTES = 1 << 16
 _TICK_NS = 50_000_000  # the clock of a file system is no finer
 _INSTALLED = {"site-packages", "dist-packages"}
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
+_ORPHANED = int(signal.SIGUSR2)  # what a worker hears when the server is gone
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -91,6 +92,7 @@ class _Server:
 
     def __init__(self, requests: socket.socket) -> None:
         self._requests = requests
+        self._own: socket.socket | None = None  # in a worker: its channel
         self._channels: dict[int, socket.socket] = {}
         self._preloaded = _Preloaded()
         self._woken, self._wake = socket.socketpair()  # a signal becomes a byte, which the selector sees
@@ -100,7 +102,9 @@ class _Server:
         self._selector.register(self._woken, selectors.EVENT_READ)
 
     def serve(self) -> None:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole terminal; the engine decides
+        # The workers keep these: setting them anew would take as long as a short step.
+        signal.signal(signal.SIGINT, self._interrupted)
+        signal.signal(_ORPHANED, self._orphaned)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self._wake.fileno())
         while True:
@@ -138,21 +142,28 @@ class _Server:
 
     def _become_worker(self, job: Job, channel: socket.socket, log: int, server: int) -> NoReturn:
         """It keeps its own channel, log and lock, and nothing that belongs to others."""
+        self._own = channel
         signal.set_wakeup_fd(-1)
-        # A thread that watches the channel costs as much as a short step: it begins when nobody else does it.
-        signal.signal(signal.SIGUSR2, lambda *_: end_with_engine(channel))
-        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGUSR2)
+        _LIBC.prctl(_PR_SET_PDEATHSIG, _ORPHANED)
         if os.getppid() != server:
             end_with_engine(channel)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
         for other in (self._requests, self._woken, self._wake, *self._channels.values()):
-            other.close()
+            os.close(other.detach())
         os.dup2(log, 1)
         os.dup2(log, 2)
         os.close(log)
         self._preloaded.forget_if_changed()
         work(job, channel)
+
+    def _interrupted(self, *_: object) -> None:
+        """Ctrl-C reaches the whole terminal: a worker ends, for the server the engine decides."""
+        if self._own is not None:
+            raise KeyboardInterrupt
+
+    def _orphaned(self, *_: object) -> None:
+        """A thread that watches the channel costs as much as a short step: it begins when nobody else does it."""
+        if self._own is not None:
+            end_with_engine(self._own)
 
     def _tell_of_ended(self) -> None:
         while self._channels:

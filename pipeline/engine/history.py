@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +10,7 @@ from typing import Any
 
 from pipeline.digest import canonical_json
 from pipeline.engine.dag import Node
+from pipeline.files import ensure_folder, replace_text
 
 
 @dataclass(frozen=True)
@@ -27,7 +26,7 @@ class History:
     """One small file per experiment and node; a lost or torn one only costs an explanation."""
 
     def __init__(self, root: Path, run_name: str) -> None:
-        self._folder = root / "history" / run_name
+        self._folder = f"{root}/history/{run_name}"
         self._known: dict[Node, Use | None] = {}
 
     def last(self, node: Node) -> Use | None:
@@ -38,7 +37,8 @@ class History:
 
     def _read(self, node: Node) -> Use | None:
         try:
-            record = json.loads(self._file(node).read_text())
+            with open(self._file(node), "rb", buffering=0) as file:
+                record = json.loads(file.read())
             return Use(record["ingredients"], record["before"], record["status"])
         except (OSError, ValueError, KeyError):
             return None
@@ -48,11 +48,10 @@ class History:
         if last and last.ingredients == ingredients and (last.status == status or status == "cached"):
             return
         before = None if last is None else last.before if last.ingredients == ingredients else last.ingredients
-        self._folder.mkdir(parents=True, exist_ok=True)
-        fresh = self._file(node).with_suffix(f".{os.getpid()}.{threading.get_ident()}.tmp")
-        fresh.write_text(canonical_json({"ingredients": ingredients, "before": before, "status": status}))
-        os.replace(fresh, self._file(node))
+        ensure_folder(self._folder)
+        use = {"ingredients": ingredients, "before": before, "status": status}
+        replace_text(self._file(node), canonical_json(use))
         self._known[node] = Use(dict(ingredients), before, status)
 
-    def _file(self, node: Node) -> Path:
-        return self._folder / f"{node}.json"
+    def _file(self, node: Node) -> str:
+        return f"{self._folder}/{node}.json"

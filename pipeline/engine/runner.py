@@ -253,7 +253,7 @@ class Runner:
         if stage.check is None or not any(self.experiment.sections[name].source_modules for name in stage.sections):
             return
         job = Job(
-            root=self.project.root.resolve(),
+            root=self.code.roots[0],
             module=self.dag.steps[node.step].module,
             artifacts={},
             sections={section: dict(self.experiment.raw[section]) for section in stage.sections},
@@ -309,7 +309,7 @@ class Runner:
             on_event=on_event,
         )
         seconds = time.monotonic() - begin
-        earlier = self.cache.lookup(node.step, key)
+        earlier = self.cache.lookup(node.step, key) if node.step in self.selection.force else None
         entry = self.cache.publish(
             node.step, key, built, {"ingredients": ingredients, "outputs": outputs, "seconds": round(seconds, 3)}
         )
@@ -347,7 +347,7 @@ class Runner:
             else:
                 artifacts[artifact] = self._of_this_run(makers[0], sources, artifact) if makers else None
         return Job(
-            root=self.project.root.resolve(),
+            root=self.code.roots[0],
             module=self.dag.steps[node.step].module,
             artifacts=artifacts,
             sections={section: dict(self.experiment.raw[section]) for section in stage.sections},
@@ -359,7 +359,7 @@ class Runner:
         )
 
     def _log(self, node: Node, what: str = "") -> Path:
-        return self.cache.root / "logs" / self.experiment.run_name / self.log_folder / f"{node}{what}.log"
+        return Path(f"{self.cache.root}/logs/{self.experiment.run_name}/{self.log_folder}/{node}{what}.log")
 
     def _of_this_run(self, maker: Node, sources: Mapping[Node, Entry], artifact: str) -> Path:
         """Not the cache's: another run may force the same step and replace the entry meanwhile."""

@@ -12,10 +12,11 @@ import hashlib
 import json
 import os
 import shutil
-import threading
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
+
+from pipeline.files import ensure_folder, replace_text
 
 RESTLESS_NS = 3_000_000_000
 _FORMAT = 1
@@ -71,11 +72,9 @@ class SourceNotes:
             return
         self._is_changed = False
         with contextlib.suppress(OSError):  # a read-only cache
-            self._file.parent.mkdir(parents=True, exist_ok=True)
-            fresh = self._file.with_name(f".{self._file.name}.{os.getpid()}.{threading.get_ident()}")
+            ensure_folder(str(self._file.parent))
             notes, programs = dict(self._notes), dict(self._programs)  # other threads may be adding to them
-            fresh.write_text(json.dumps({"format": _FORMAT, "files": notes, "programs": programs}))
-            os.replace(fresh, self._file)
+            replace_text(str(self._file), json.dumps({"format": _FORMAT, "files": notes, "programs": programs}))
 
 
 def _state(path: Path | str) -> list[int]:

@@ -8,7 +8,6 @@ Modules that are loaded by a name computed at run time are not seen; a step name
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import time
@@ -17,11 +16,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pipeline.digest import tree_digest
+from pipeline.digest import file_digest, tree_digest
 from pipeline.engine.source_notes import RESTLESS_NS, SourceNotes
 from pipeline.engine.tool_versions import program_version
 from pipeline.errors import ConfigError
 
+_ABSENT = "absent"
 # Statements on a line of their own: syntax trees would say the same and take most of the time of a cached run.
 _IMPORT = re.compile(r"^[ \t]*(?:from[ \t]+([.\w]+)[ \t]+import[ \t]+(\([^)]*\)|[^\n]*)|import[ \t]+([^\n]+))", re.M)
 
@@ -30,7 +30,7 @@ _IMPORT = re.compile(r"^[ \t]*(?:from[ \t]+([.\w]+)[ \t]+import[ \t]+(\([^)]*\)|
 class SourceTree:
     """Our modules below `roots`; what was parsed once is remembered."""
 
-    roots: tuple[Path, ...]
+    roots: tuple[Path, ...]  # that of the project first, resolved
     notes: SourceNotes
     _files: dict[str, Path | None] = field(default_factory=dict)
     _imports: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -43,7 +43,7 @@ class SourceTree:
 
     def up_to_date(self) -> SourceTree:
         """This one while nothing that it looked at has changed, else one with nothing remembered but its notes."""
-        is_same = all(_look(path, look) == look for path, look in list(self._seen.items()))
+        is_same = all(_is_still(path, look) for path, look in list(self._seen.items()))
         return self if is_same else SourceTree(self.roots, self.notes)
 
     def file_of(self, module: str) -> Path | None:
@@ -58,7 +58,7 @@ class SourceTree:
         relative = module.replace(".", "/")
         for root in self.roots:
             for candidate in (f"{root}/{relative}.py", f"{root}/{relative}/__init__.py"):
-                self._note(os.path.dirname(candidate))  # one that is not there would appear in it
+                self._note_place(os.path.dirname(candidate), str(root))
                 if os.path.isfile(candidate):
                     return Path(candidate)
         return None
@@ -115,29 +115,47 @@ class SourceTree:
             self._imports[module] = tuple(sorted(name for name in names if self.file_of(name) is not None))
         return self._imports[module]
 
+    def _note_place(self, folder: str, root: str) -> None:
+        """Where a file that is not there would appear: in its folder, or in the nearest one above it that exists."""
+        while folder not in self._seen:
+            look = _look(folder)
+            if look != _ABSENT or folder == root:
+                self._seen[folder] = look
+            else:
+                folder = os.path.dirname(folder)
+
     def _note(self, path: str) -> None:
         """Before it is read."""
         if path not in self._seen:
             self._seen[path] = _look(path)
 
 
-def _look(path: str, like: Hashable = None) -> Hashable:
-    """How a file or folder is: size, time and inode, or what is in it if it changed just now and its time says little.
-
-    `like` is an earlier look that this one is to be compared with.
-    """
+def _look(path: str) -> Hashable:
+    """How a file or folder is: size, time and inode, or its content if it changed just now and its time says little."""
     try:
         seen = os.stat(path)
-        state = (seen.st_size, seen.st_mtime_ns, seen.st_ino)
-        at_rest = time.time_ns() - seen.st_mtime_ns > RESTLESS_NS
-        if isinstance(like, tuple) or (like is None and at_rest):
-            return state
-        if os.path.isdir(path):
-            return frozenset(os.listdir(path))
-        with open(path, "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        if time.time_ns() - seen.st_mtime_ns > RESTLESS_NS:
+            return seen.st_size, seen.st_mtime_ns, seen.st_ino
+        return _content(path)
     except OSError:
-        return "absent"
+        return _ABSENT
+
+
+def _is_still(path: str, look: Hashable) -> bool:
+    """As it was at an earlier look."""
+    try:
+        if isinstance(look, tuple):
+            seen = os.stat(path)
+            return look == (seen.st_size, seen.st_mtime_ns, seen.st_ino)
+        return look == _content(path)
+    except OSError:
+        return look == _ABSENT
+
+
+def _content(path: str) -> Hashable:
+    if os.path.isdir(path):
+        return frozenset(os.listdir(path))
+    return file_digest(path)
 
 
 def imported_names(text: str) -> Iterator[str]:

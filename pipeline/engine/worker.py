@@ -18,7 +18,7 @@ import threading
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NoReturn, TextIO
+from typing import Any, NoReturn
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -50,19 +50,18 @@ class Job(BaseModel):
 class _EventProgress:
     """`Progress` as events; the engine draws them."""
 
-    def __init__(self, events: TextIO) -> None:
-        self._events = events
+    def __init__(self, channel: socket.socket) -> None:
+        self._channel = channel
 
     def start(self, total: int, unit: str) -> None:
-        send(self._events, {"event": "start", "total": total, "unit": unit})
+        send(self._channel, {"event": "start", "total": total, "unit": unit})
 
     def advance(self, count: int = 1, note: str = "") -> None:
-        send(self._events, {"event": "advance", "count": count, "note": note})
+        send(self._channel, {"event": "advance", "count": count, "note": note})
 
 
-def send(events: TextIO, event: Mapping[str, Any]) -> None:
-    events.write(json.dumps(event) + "\n")
-    events.flush()
+def send(channel: socket.socket, event: Mapping[str, Any]) -> None:
+    channel.sendall(json.dumps(event).encode() + b"\n")
 
 
 def call(job: Job, progress: Progress) -> dict[str, str]:
@@ -116,15 +115,14 @@ def end_with_engine(channel: socket.socket) -> None:
 
 def work(job: Job, channel: socket.socket) -> NoReturn:
     """Execute a step, tell how it went, and end this process."""
-    events = channel.makefile("w")
     if str(job.root) not in sys.path[:1]:
         sys.path.insert(0, str(job.root))
     try:
-        told: Mapping[str, Any] = {"event": "done", "outputs": call(job, _EventProgress(events))}
+        told: Mapping[str, Any] = {"event": "done", "outputs": call(job, _EventProgress(channel))}
     except Exception as error:  # noqa: BLE001 - the engine shows it; a worker has nobody else to tell
         told = _explained(error, job)
     sys.stdout.flush()
     sys.stderr.flush()
-    send(events, told)
+    send(channel, told)
     # Libraries with threads of their own may crash or hang in their clean-up; the work is done and reported.
     os._exit(0)

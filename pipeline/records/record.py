@@ -21,10 +21,11 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.errors import CacheError, ConfigError
-from pipeline.records.store import LATEST, RECORD, STAGING, RunStore, exclusive, fact_text, record_text
-from pipeline.stage import fsync_file
+from pipeline.files import ensure_folder, replace_text
+from pipeline.records.store import LATEST, RECORD, STAGING, RunStore, exclusive, fact_line, record_text
 
 FORMAT = 1
+_CHANGING = {"state", "whole", "seconds", "error", "versions", "steps", "rows"}
 _NO_LINKS = {errno.EXDEV, errno.EMLINK, errno.EPERM, errno.ENOTSUP}  # another disk, too many, not allowed, unknown
 
 
@@ -41,13 +42,13 @@ class OpenRun:
         self._held = os.open(self.folder, os.O_RDONLY)
         fcntl.flock(self._held, fcntl.LOCK_EX)
         self._staging = self.folder.parent / STAGING / self.folder.name
-        self._known = {key: fact_text(value) for key, value in facts.items() if key != "versions"}
         self.facts: dict[str, Any] = {
             **{"format": FORMAT, "id": self.folder.name, "name": name, "state": "running", "whole": False},
             **{"start": start.isoformat(timespec="milliseconds"), "seconds": None, "error": None},
             **facts,
             **{"steps": [], "rows": []},
         }
+        self._known = {key: fact_line(key, value) for key, value in self.facts.items() if key not in _CHANGING}
         self._write()
 
     @property
@@ -67,22 +68,22 @@ class OpenRun:
 
         `made` replaces some with new bytes. `is_unchanged` is asked at the end: were they those that were verified?
         """
-        staged = self._staging / place
+        staged = f"{self._staging}/{place}"
         digests = {**files, **{name: hashlib.sha256(content).hexdigest() for name, content in made.items()}}
-        for folder in {staged, *((staged / name).parent for name in digests)}:
-            folder.mkdir(parents=True, exist_ok=True)
+        for folder in {staged, *(os.path.dirname(f"{staged}/{name}") for name in digests)}:
+            ensure_folder(folder)
         for name, content in made.items():
-            (staged / name).write_bytes(content)
-            (staged / name).chmod(0o444)
+            Path(staged, name).write_bytes(content)
+            os.chmod(f"{staged}/{name}", 0o444)
         try:
             for name in files.keys() - made.keys():
-                self._link(source / name, staged / name, digests[name])
+                self._link(f"{source}/{name}", f"{staged}/{name}", digests[name])
         except FileNotFoundError:
             raise _replaced(place) from None
         if not is_unchanged():
             raise _replaced(place)
         with self._mutex:
-            os.rename(staged, self.folder / place)
+            os.rename(staged, f"{self.folder}/{place}")
             self.facts["steps"].append({**facts, "folder": place, "files": digests})
             self._write()
 
@@ -102,12 +103,15 @@ class OpenRun:
         seconds = round(time.monotonic() - self._begin, 3)
         self.facts |= {"state": state, "whole": whole and state == "done", "seconds": seconds, "error": error}
         self._write(final=True)
-        shutil.rmtree(self._staging, ignore_errors=True)
+        try:
+            os.rmdir(self._staging)
+        except OSError:  # a step failed half-way, or none began
+            shutil.rmtree(self._staging, ignore_errors=True)
         if self.facts["whole"]:
             self.before = self._store.advance_latest(self._name, self.id)
         os.close(self._held)
 
-    def _link(self, source: Path, target: Path, digest: str) -> None:
+    def _link(self, source: str, target: str, digest: str) -> None:
         try:
             os.link(source, target)
         except OSError as error:
@@ -115,7 +119,7 @@ class OpenRun:
                 raise
             self._copy(source, target, digest)
 
-    def _copy(self, source: Path, target: Path, digest: str) -> None:
+    def _copy(self, source: str, target: str, digest: str) -> None:
         """From another disk: linked to the same bytes of an earlier run where there are some, so copied only once."""
         if (same := self._earlier.get(digest)) is not None:
             try:
@@ -123,21 +127,14 @@ class OpenRun:
             except OSError:
                 pass  # gone since, or linked too often
         shutil.copyfile(source, target)
-        target.chmod(0o444)
+        os.chmod(target, 0o444)
 
     @functools.cached_property
     def _earlier(self) -> dict[str, Path]:
         return self._store.newest_files(self._name)
 
     def _write(self, final: bool = False) -> None:
-        fresh = self.folder / f".{RECORD}"
-        fresh.write_text(record_text(self.facts, self._known))
-        if final:
-            fsync_file(fresh)
-            fresh.chmod(0o444)
-        os.replace(fresh, self.folder / RECORD)
-        if final:
-            fsync_file(self.folder)
+        replace_text(f"{self.folder}/{RECORD}", record_text(self.facts, self._known), final=final)
 
 
 def _replaced(place: str) -> CacheError:

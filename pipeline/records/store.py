@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.errors import ConfigError
+from pipeline.files import replace_text
 
 RECORD = "run.json"
 LATEST = "latest"
@@ -160,9 +161,10 @@ class RunStore:
 
     def advance_latest(self, name: str, run_id: str) -> str | None:
         """Let `latest` lead to this run, unless a newer one was faster; returns where it led before."""
-        link = self.folder(name) / LATEST
-        with exclusive(self.folder(name)):
-            before = os.readlink(link) if link.exists() else None
+        folder = self.folder(name)
+        link = folder / LATEST
+        with exclusive(folder):
+            before = os.readlink(link) if os.path.exists(link) else None
             if before is None or before < run_id:
                 _lead(link, run_id)
             return before
@@ -180,22 +182,15 @@ def _lead(link: Path, run_id: str | None) -> None:
 def record_text(facts: Mapping[str, Any], known: Mapping[str, str]) -> str:
     """run.json: a line for every fact and every step. The encoder indents in Python, ten times slower: not for this.
 
-    `known` has the texts of some that do not change.
+    `known` has the lines of some that do not change.
     """
-    lines = []
-    for key, value in facts.items():
-        if key in known:
-            text = known[key]
-        elif key == "steps" and value:
-            text = "[\n  " + ",\n  ".join(map(_ENCODER.encode, value)) + "\n ]"
-        else:
-            text = fact_text(value)
-        lines.append(f" {_ENCODER.encode(key)}: {text}")
-    return "{\n" + ",\n".join(lines) + "\n}\n"
+    return "{\n" + ",\n".join([known.get(key) or fact_line(key, value) for key, value in facts.items()]) + "\n}\n"
 
 
-def fact_text(value: Any) -> str:
-    return _ENCODER.encode(value)
+def fact_line(key: str, value: Any) -> str:
+    if key == "steps" and value:
+        return ' "steps": [\n  ' + ",\n  ".join(map(_ENCODER.encode, value)) + "\n ]"
+    return f' "{key}": {_ENCODER.encode(value)}'
 
 
 def read_run(folder: Path) -> StoredRun | None:
@@ -222,10 +217,7 @@ def _settle(folder: Path, facts: Mapping[str, Any]) -> None:
         if path.name not in named:
             shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
     shutil.rmtree(folder.parent / STAGING / folder.name, ignore_errors=True)
-    fresh = folder / f".{RECORD}"
-    fresh.write_text(record_text(facts, {}))
-    fresh.chmod(0o444)
-    os.replace(fresh, folder / RECORD)
+    replace_text(f"{folder}/{RECORD}", record_text(facts, {}), final=True)
 
 
 def _is_locked(folder: Path) -> bool:

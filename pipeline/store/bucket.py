@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import logging
 import os
 import random
 import re
@@ -26,7 +27,8 @@ _T = TypeVar("_T")
 _ATTEMPTS = 5
 _FIRST_DELAY_S = 0.2  # doubled each time: 3 s in all
 _CONNECT_S, _ANSWER_S = 5, 20
-_RENAMES = {"file", "local", "sftp", "ssh"}
+_LINES = {"sftp", "ssh"}  # back ends that keep one connection
+_RENAMES = {"file", "local", *_LINES}
 _EXTRA = {
     "s3": "tinyml-pipeline[store]",
     "sftp": "tinyml-pipeline[store]",
@@ -43,8 +45,9 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         },
         "use_listings_cache": False,
     },
-    "sftp": {"timeout": _CONNECT_S, "banner_timeout": _ANSWER_S, "auth_timeout": _ANSWER_S},
+    **dict.fromkeys(_LINES, {"timeout": _CONNECT_S, "banner_timeout": _ANSWER_S, "auth_timeout": _ANSWER_S}),
 }
+_NOWHERE = logging.NullHandler()  # without one paramiko shows a traceback for each line that is cut
 _SECRET_NAMES = re.compile(r"SECRET|TOKEN|PASSWORD|PASSWD|CREDENTIAL|ACCESS_KEY", re.IGNORECASE)
 
 
@@ -74,8 +77,8 @@ class Bucket:
         self.url, self._sleep = url.rstrip("/"), sleep
         self._scheme = parts.scheme or "file"
         self._random = random.Random()
-        self._fs, root = _filesystem(self.url, self._scheme)
-        self._root = root.rstrip("/")
+        self._fs: Any = None  # opened when it is first asked: a host that is down must not end the run
+        self._root = _root(self.url, self._scheme).rstrip("/")
 
     def __str__(self) -> str:
         return self.url
@@ -143,9 +146,19 @@ class Bucket:
                 if self._fs.exists(beside):
                     self._fs.rm_file(beside)
 
+    def _hang_up(self) -> None:
+        """What is cut stays so: the next attempt has a connection of its own."""
+        cut, self._fs = self._fs, None
+        if cut is not None:
+            cut.client.close()
+
     def _tried(self, what: str, name: str, act: Callable[[], _T]) -> _T:
         for attempt in range(_ATTEMPTS):
             try:
+                if attempt and self._scheme in _LINES:
+                    self._hang_up()
+                if self._fs is None:
+                    self._fs = _filesystem(self.url, self._scheme)
                 return act()
             except FileNotFoundError:
                 raise
@@ -161,18 +174,28 @@ class Bucket:
         ) from None  # a traceback would show what the sentence hides
 
 
-def _filesystem(url: str, scheme: str) -> tuple[Any, str]:
+def _root(url: str, scheme: str) -> str:
+    """The path in a URL, without a connection; ConfigError where the back end is not installed."""
     import fsspec  # type: ignore[import-untyped]
 
     try:
-        found: tuple[Any, str] = fsspec.core.url_to_fs(url, skip_instance_cache=True, **_OPTIONS.get(scheme, {}))
+        return str(fsspec.get_filesystem_class(scheme)._strip_protocol(url))
     except ImportError as error:
         package = _EXTRA.get(scheme, "what it names")
         raise ConfigError(f"store {url}: {error}; install it with: pip install '{package}'") from None
     except Exception as error:  # noqa: BLE001 - every back end has errors of its own
         raise ConfigError(f"store {url}: cannot be opened ({_without_secrets(error)}); check the address") from None
+
+
+def _filesystem(url: str, scheme: str) -> Any:
+    import fsspec
+
+    found, _ = fsspec.core.url_to_fs(url, skip_instance_cache=True, **_OPTIONS.get(scheme, {}))
     if scheme == "s3":
-        found[0].retries = 1
+        found.retries = 1
+    if scheme in _LINES:
+        found.ftp.get_channel().settimeout(_ANSWER_S)
+        logging.getLogger("paramiko").addHandler(_NOWHERE)
     return found
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pipeline.errors import ConfigError
+from pipeline.files import replace_text
 from pipeline.sweeps.spec import Point, Spec
 from pipeline.text import csv_text
 
@@ -62,7 +63,8 @@ class SweepFolder:
     def result(self, point: Point) -> PointResult | None:
         """What is known of a point; a torn or foreign record counts as none."""
         try:
-            told = json.loads(self._file(point).read_text())
+            with open(self._file(point), "rb", buffering=0) as file:
+                told = json.loads(file.read())
             if told["format"] != _FORMAT:
                 return None
             return PointResult(**{**told["result"], "keys": tuple(told["result"]["keys"])})
@@ -72,15 +74,15 @@ class SweepFolder:
     def keep(self, point: Point, result: PointResult) -> None:
         told = {
             **{"format": _FORMAT, "experiment": point.experiment, "settings": dict(point.settings)},
-            **{"seed": point.seed, "result": asdict(result)},
+            **{"seed": point.seed, "result": vars(result)},
         }
-        _write(self._file(point), json.dumps(told))
+        replace_text(self._file(point), json.dumps(told))
 
     def keep_question(self, spec: Spec, command: Sequence[str]) -> None:
         """What the folder is the answer to, for its reader."""
         axes = {key: asdict(axis) for key, axis in spec.axes.items()}
         told = {**asdict(spec), "axes": axes, "command": shlex.join(command)}
-        _write(self.path / "sweep.json", json.dumps(told, indent=1))
+        replace_text(f"{self.path}/sweep.json", json.dumps(told, indent=1))
 
     def write_results(self, spec: Spec, results: Mapping[Point, PointResult]) -> Path:
         """The tidy table of what has ended so far."""
@@ -88,11 +90,11 @@ class SweepFolder:
         figures = [name for row in rows for name in row]
         factors = dict.fromkeys(factor for one in spec.combinations for factor, _ in one.levels)
         first = [*_IDENTITY[:3], *spec.axes, *factors, *_IDENTITY[3:]]
-        _write(self.path / RESULTS, csv_text(rows, list(dict.fromkeys([*first, *figures]))))
+        replace_text(f"{self.path}/{RESULTS}", csv_text(rows, list(dict.fromkeys([*first, *figures]))))
         return self.path / RESULTS
 
-    def _file(self, point: Point) -> Path:
-        return self.path / "points" / f"{point.id}.json"
+    def _file(self, point: Point) -> str:
+        return f"{self.path}/points/{point.id}.json"
 
 
 def rows_of(point: Point, result: PointResult) -> list[dict[str, Any]]:
@@ -105,9 +107,3 @@ def rows_of(point: Point, result: PointResult) -> list[dict[str, Any]]:
     if result.state == "failed":
         return [{**named, "error": result.error}]
     return [{**row, **named} for row in result.rows] or [named]
-
-
-def _write(file: Path, text: str) -> None:
-    fresh = file.with_name(f".{file.name}.{os.getpid()}")
-    fresh.write_text(text)
-    os.replace(fresh, file)

@@ -23,8 +23,8 @@ class Slots:
 
     def __init__(self, executor: Executor, count: int) -> None:
         self.executor, self._free = executor, count
-        self._changed = threading.Condition()
-        self._waiting: list[tuple[int, int]] = []
+        self._mutex = threading.Lock()
+        self._waiting: list[tuple[int, int, threading.Event]] = []  # a slot is handed to the first: no other one wakes
         self._arrivals = 0
         self.is_stopped = False
         self._failed: dict[str, StepFailed] = {}  # key -> its error
@@ -35,9 +35,10 @@ class Slots:
 
     def stop(self) -> None:
         """End what runs; what waits is not begun."""
-        with self._changed:
+        with self._mutex:
             self.is_stopped = True
-            self._changed.notify_all()
+            for _, _, is_called in self._waiting:
+                is_called.set()
         self.executor.stop()
 
     def failure(self, key: str) -> StepFailed | None:
@@ -50,25 +51,25 @@ class Slots:
 
     @contextlib.contextmanager
     def taken(self, number: int) -> Iterator[None]:
-        with self._changed:
-            turn = (number, self._arrivals)
-            self._arrivals += 1
-            heapq.heappush(self._waiting, turn)
-            while not self.is_stopped and (self._free == 0 or self._waiting[0] != turn):
-                self._changed.wait()
-            self._waiting.remove(turn)
-            heapq.heapify(self._waiting)
-            if self.is_stopped:
-                self._changed.notify_all()
-                raise SweepStopped("the sweep was interrupted; run it again to go on")
-            self._free -= 1
-            self._changed.notify_all()
+        is_called = threading.Event()
+        with self._mutex:
+            if self._free > 0 or self.is_stopped:
+                self._free -= 1
+                is_called.set()
+            else:
+                self._arrivals += 1
+                heapq.heappush(self._waiting, (number, self._arrivals, is_called))
+        is_called.wait()
         try:
+            if self.is_stopped:
+                raise SweepStopped("the sweep was interrupted; run it again to go on")
             yield
         finally:
-            with self._changed:
-                self._free += 1
-                self._changed.notify_all()
+            with self._mutex:
+                if self._waiting:
+                    heapq.heappop(self._waiting)[2].set()
+                else:
+                    self._free += 1
 
 
 @dataclass(frozen=True)

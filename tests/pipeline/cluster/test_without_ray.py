@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from pipeline.cluster.connection import ClusterNode
+from pipeline.cluster.executor import RayExecutor
 from pipeline.cluster.likeness import differences_here
 from pipeline.cluster.resources import StepResources, declared_resources, needs_of
 from pipeline.config import load_project
@@ -103,3 +108,46 @@ def test_a_machine_with_other_code_or_tools_is_told_apart(importable: ToyProject
     assert [line.partition(":")[0] for line in differences_here(made_of, job)] == ["code.toy_helper"]
     (root / "toy_helper.py").unlink()
     assert differences_here(made_of, job)[0].endswith("-> (none)")
+
+
+class PretendedRay:
+    """A cluster whose only twin vanishes once a step waits for it; whatever asks for a processor runs."""
+
+    def __init__(self) -> None:
+        self.asked: list[dict[str, Any]] = []
+        self.cancelled = 0
+        self.exceptions = SimpleNamespace(RayError=OSError, TaskCancelledError=EOFError, RayTaskError=EOFError)
+        self.ray = self
+
+    def nodes(self) -> list[ClusterNode]:
+        return [ClusterNode("1", "host", {"CPU": 2.0, **({} if self.asked else {"twin:stove": 1.0})})]
+
+    def offered(self) -> frozenset[str]:
+        return frozenset(name for node in self.nodes() for name in node.resources)
+
+    def remote(self, function: Any) -> Any:
+        return SimpleNamespace(options=self.options)
+
+    def options(self, **asked: Any) -> Any:
+        self.asked.append(asked)
+        return SimpleNamespace(remote=lambda _: iter([[{"event": "done", "outputs": {"bread": "bread.txt"}}]]))
+
+    def wait(self, tasks: list[Iterator[Any]], timeout: float | None) -> tuple[list[Iterator[Any]], list[Any]]:
+        return (tasks if self.asked[-1]["num_cpus"] else []), []
+
+    def get(self, events: Any) -> Any:
+        return events
+
+    def cancel(self, task: Any, force: bool) -> None:
+        self.cancelled += 1
+
+
+def test_a_step_that_waits_for_a_twin_runs_anywhere_once_nobody_offers_it(importable: ToyProject) -> None:
+    ray, told = PretendedRay(), list[str]()
+    project = load_project(importable.root / "pipeline.yaml")
+    executor = RayExecutor(ray, project, told.append, patience_s=0)  # type: ignore[arg-type]
+    job = job_of(importable, "toy_bake", Target("stove", "virtual"))
+    log = importable.root / "bake.log"
+    assert executor.run("bake[stove]", job, lock=0, log=log, on_event=lambda _: None) == {"bread": "bread.txt"}
+    assert [(one["num_cpus"], one["resources"]) for one in ray.asked] == [(0, {"twin:stove": 1.0}), (1.0, {})]
+    assert (ray.cancelled, told) == (1, [])

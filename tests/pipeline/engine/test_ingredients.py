@@ -73,6 +73,24 @@ def test_modules_are_those_reached_by_any_form_of_import(tmp_path: Path) -> None
         tree.digests("room.gone")
 
 
+@pytest.mark.parametrize("at_rest", [True, False])
+@pytest.mark.parametrize("appears", ["back/far/away.py", "front/far/away.py", "front/far.py", "nowhere/far/away.py"])
+def test_what_was_read_is_forgotten_when_a_module_appears(tmp_path: Path, appears: str, at_rest: bool) -> None:
+    """Also below a folder that was not there, in a root that comes first, or in a root that was not there itself."""
+    for name, text in {"back/far/__init__.py": "", "back/step.py": "import far.away", "front/other.py": ""}.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    for path in tmp_path.rglob("*") if at_rest else ():
+        os.utime(path, (1e9, 1e9))
+    roots = (tmp_path / "nowhere", tmp_path / "front", tmp_path / "back")
+    tree = SourceTree(roots, SourceNotes(tmp_path / "notes.json", imported_names))
+    assert set(tree.digests("step")) == {"step", "far"}
+    assert tree.up_to_date() is tree
+    (tmp_path / appears).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / appears).write_text("")
+    assert tree.up_to_date() is not tree
+
+
 def test_notes_of_sources_hold_until_a_file_changes(tmp_path: Path) -> None:
     file, stored = tmp_path / "a.py", tmp_path / "notes.json"
     reads: list[str] = []

@@ -184,10 +184,31 @@ def make_bucket(endpoint: str, name: str) -> None:
     boto3.client("s3", endpoint_url=endpoint).create_bucket(Bucket=name)
 
 
-@pytest.fixture(params=["file", "s3"])
+@pytest.fixture(scope="session")
+def sftp_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, Path]]:
+    """And the home folder with the key that opens it."""
+    if importlib.util.find_spec("paramiko") is None:
+        pytest.skip("paramiko not installed; pip install 'tinyml-pipeline[store]'")
+    from tests.pipeline.store.sftp_server import sftp_server
+
+    home = tmp_path_factory.mktemp("home")
+    with sftp_server(home) as port:
+        yield port, home
+
+
+def set_sftp_environment(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+
+
+@pytest.fixture(params=["file", "s3", "sftp"])
 def lab(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
     if request.param == "file":
         return Lab(f"file://{tmp_path}/lab", tmp_path)
+    if request.param == "sftp":
+        port, home = request.getfixturevalue("sftp_port")
+        set_sftp_environment(monkeypatch, home)
+        return Lab(f"sftp://lab@127.0.0.1:{port}{tmp_path}/lab", tmp_path)
     port = request.getfixturevalue("s3_port")
     set_s3_environment(monkeypatch.setenv, f"http://127.0.0.1:{port}")
     bucket = f"b{abs(hash(str(tmp_path))) % 10**9}"

@@ -17,7 +17,15 @@ from pipeline.errors import ConfigError
 from pipeline.stage import Checkpoint
 from pipeline.store.bucket import Bucket, StoreError
 from tests.pipeline.conftest import ToyProject, make_toy
-from tests.pipeline.store.conftest import FaultProxy, Lab, make_bucket, make_entry, set_s3_environment
+from tests.pipeline.store.conftest import (
+    FaultProxy,
+    Lab,
+    free_port,
+    make_bucket,
+    make_entry,
+    set_s3_environment,
+    set_sftp_environment,
+)
 
 KEY = "0123abcd" * 8
 FILES = {"a.bin": b"weights" * 1000, "below/b.txt": b"notes", "empty": b""}
@@ -216,6 +224,31 @@ def test_faults_on_the_way_spoil_nothing(s3_port: int, tmp_path: Path, monkeypat
     assert counts["read"] > counts["absent"], counts
     assert len(proxy.told) == 5, "every kind of fault was met"
     assert not any("verysecret" in text for text in lab.told)
+
+
+def test_a_line_that_is_cut_is_opened_again(
+    sftp_port: tuple[int, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tests.pipeline.store.sftp_server import LineProxy
+
+    port, home = sftp_port
+    set_sftp_environment(monkeypatch, home)
+    proxy = LineProxy(port, 0.04, random.Random(24))
+    with proxy.serving() as spoilt:
+        lab = Lab(f"sftp://lab@127.0.0.1:{spoilt}{tmp_path}/lab", tmp_path)
+        counts = exercised(lab, 24, random.Random(1))
+    assert counts["written"] + counts["read"] + counts["absent"] == 24
+    assert counts["read"] > counts["absent"], (counts, lab.told)
+    assert len(proxy.told) == 3, "every kind of fault was met"
+
+
+def test_an_sftp_host_that_does_not_answer_costs_a_sentence_not_the_run(tmp_path: Path) -> None:
+    pytest.importorskip("paramiko")
+    lab = Lab(f"sftp://lab@127.0.0.1:{free_port()}/lab", tmp_path)
+    make_entry(lab.machine("first"), "prune", KEY, FILES)
+    assert found(lab, "first") == FILES
+    assert f"cannot read entries/prune/{KEY}.json (" in lab.told[0]
+    assert "check the address, the network and your rights" in lab.told[0]
 
 
 @pytest.mark.parametrize(("url", "package"), [("s3://bucket/lab", "s3fs"), ("sftp://host/lab", "paramiko")])
