@@ -17,7 +17,7 @@ import numpy as np
 from boards import Board, load_board
 from pipeline.errors import StageError
 from stages.firmware.config import FirmwareConfig
-from stages.firmware.cost.compiled import Compiler, Cost
+from stages.firmware.cost.compiled import MOST_FLASH_BYTES, Compiler, Cost
 from stages.firmware.cost.fixed_order import FixedOrder
 from stages.firmware.cost.layer_table import BLOCK, FIGURES, Family, LayerTable, TableStack, one_op
 from stages.firmware.cost.price_list import PriceList
@@ -113,6 +113,13 @@ class NetworkCost:
                 name: self._compiler.cost(key, board, self._prices) for name, board in self.boards.items()
             }
         return self._exact[key]
+
+    def latency_ms(self, widths: Sequence[int]) -> dict[str, float]:
+        """By board, exactly, and whether or not the weights have room in its flash: time can be told without."""
+        return {
+            name: self._compiler.cost(widths, _with_flash(board, MOST_FLASH_BYTES), self._prices).latency_ms
+            for name, board in self.boards.items()
+        }
 
     def fits(self, widths: Sequence[int]) -> bool:
         """Whether the firmware finds room on every board."""
@@ -251,6 +258,11 @@ class NetworkCost:
         found = dict(zip(wanted, self._prices.of(list(wanted.values()), setting), strict=True))
         for key, table in by_key.items():
             table.fill({at: price for (own, at), price in found.items() if own == key})
+
+
+def _with_flash(board: Board, size_bytes: int) -> Board:
+    flash = board.memories["flash"].model_copy(update={"size": size_bytes})
+    return board.model_copy(update={"memories": {**board.memories, "flash": flash}})
 
 
 def _flash_bytes(layers: np.ndarray) -> float:
