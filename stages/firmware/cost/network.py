@@ -49,7 +49,7 @@ class _Anchor:
     """Where the quick cost agrees with the exact one, on one board; without an exact one it is a first guess."""
 
     ratios: np.ndarray  # by op: cycles as they are over those of the tables
-    in_ram: frozenset[int]  # ops whose weights lie there
+    in_ram: np.ndarray  # by op: whether its weights lie there
     own_bytes: tuple[float, float] = (0, 0)  # flash and RAM there, by the tables
     exact: Cost | None = None
     common_bytes: int = 0  # of code that several layers share
@@ -145,7 +145,8 @@ class NetworkCost:
         for name, board in self.boards.items():
             placed = place(model, board, copy_weights=self._settings.spare_ram == "weights")
             members = [[numbers[model.network.ops[n].name] for n in ops] for ops in model.numbers]
-            in_ram = frozenset(n for index in placed.ram_weights for n in members[index])
+            in_ram = np.zeros(len(base), bool)
+            in_ram[[n for index in placed.ram_weights for n in members[index]]] = True
             quick = _cycles(base, in_ram, board)
             ratios = np.ones(len(base))
             for ops, layer in zip(members, exact[name].layers, strict=True):
@@ -200,7 +201,7 @@ class NetworkCost:
 
     def _ram_bytes(self, layers: np.ndarray, widths: Sequence[int]) -> float:
         """Of arena and scratch memory."""
-        return float(self._order.peaks(np.array([widths]))[0]) + float(layers[:, _SCRATCH].max())
+        return self._order.peak(widths) + float(layers[:, _SCRATCH].max())
 
     def _anchor(self, name: str) -> _Anchor:
         """Until there is one, the tables alone count, and all weights lie in RAM."""
@@ -208,8 +209,8 @@ class NetworkCost:
             self._build_tables()
             functions = {name: size for table in self._tables if table for name, size in table.common.items()}
             common = sum(-(-size // 8) * 8 for size in functions.values())
-            every = frozenset(range(len(self._graph.ops)))
-            return _Anchor(np.ones(len(every)), every, common_bytes=common)
+            ops = len(self._graph.ops)
+            return _Anchor(np.ones(ops), np.ones(ops, bool), common_bytes=common)
         return self._anchors[name]
 
     def _channels(self, widths: Sequence[int]) -> np.ndarray:
@@ -279,13 +280,12 @@ def _count(tensor: Tensor, full: Sequence[int]) -> _Count:
     return _Count(fixed, {group: count // full[group] for group, count in found.items()})
 
 
-def _cycles(layers: np.ndarray, in_ram: frozenset[int], board: Board, absolute: np.ndarray | None = None) -> np.ndarray:
+def _cycles(layers: np.ndarray, in_ram: np.ndarray, board: Board, absolute: np.ndarray | None = None) -> np.ndarray:
     """With line fills, by op, of figures or of slopes (which `absolute` figures belong to)."""
     cache = board.cache
     whole = layers if absolute is None else absolute
-    streams = np.array([n not in in_ram for n in range(len(whole))])
     passes = np.where(whole[:, _CONSTANTS] > cache.data.size, np.maximum(whole[:, _PASSES], 1), 1)
-    lines = layers[..., _LINES] + np.where(streams, layers[..., _CONSTANTS] / cache.line * passes, 0)
+    lines = layers[..., _LINES] + np.where(in_ram, 0, layers[..., _CONSTANTS] / cache.line * passes)
     found: np.ndarray = layers[..., _CYCLES] + lines * cache.flash_fill_cycles
     return found
 
