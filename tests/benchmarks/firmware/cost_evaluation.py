@@ -3,9 +3,9 @@
     OMP_NUM_THREADS=1 python -m tests.benchmarks.firmware.cost_evaluation [--only NAME] [--count 200]
 
 For each backbone of cost_prediction, on one board: latency, energy, flash and RAM by the quick cost and their slopes
-by every group, at random widths, none twice. `ms` is by the clock, `processor` what a busy neighbour moves less; `first`
-is what comes before: tables, and the exact cost at one place. Issue 21 wants 3 ms for every backbone. Exit code 1
-unless all medians hold by the clock.
+by every group, at random widths, none twice. `ms` is by the clock, `processor` what a busy neighbour moves less;
+`first` is what comes before: tables, and the exact cost at one place. Issue 21 wants 3 ms for every backbone. Exit
+code 1 unless all medians hold by the clock.
 """
 
 from __future__ import annotations
