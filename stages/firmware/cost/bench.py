@@ -47,7 +47,22 @@ _MAIN = """
 #include "cortex_m7.h"
 #include "placement.h"
 
-volatile unsigned prof_stamp[{marks}];
+/* Marks as in prof.h, so that the code between two of them is that of an op in model_invoke(). */
+volatile uint32_t prof_stamp[{marks}];
+bool prof_timing;
+
+__attribute__((noipa)) void prof_record(uint32_t mark)
+{{
+    (void)mark;
+}}
+
+static inline void prof_mark(uint32_t mark)
+{{
+    prof_stamp[mark] = mark;
+    if (prof_timing) {{
+        prof_record(mark);
+    }}
+}}
 
 {constants}
 static int8_t arena[{arena}] PLACE_BULK;
@@ -64,9 +79,9 @@ __attribute__((unused)) static void draw(int8_t *bytes, uint32_t count)
     }}
 }}
 
-static void calls(void)
+__attribute__((noipa)) static void calls(void)
 {{
-{calls}    prof_stamp[{last}] = 0;
+{calls}    prof_mark({last});
 }}
 
 int main(void)
@@ -146,10 +161,12 @@ def _priced(tasks: Sequence[Task], setting: Setting, traced: bool) -> list[Price
         folder = Path(name)
         assembly = dict(function for task in tasks for function in task.call.assembly)
         tasks = [Task(task.graph, _renamed(task.call, f"t{index}")) for index, task in enumerate(tasks)]
-        (folder / "main.c").write_text(_source(tasks))
+        main = folder / "generated" / "main.c"  # as model.c is compiled
+        main.parent.mkdir()
+        main.write_text(_source(tasks))
         (folder / "kernels.S").write_text(".syntax unified\n.thumb\n.cpu cortex-m7\n" + "\n".join(assembly.values()))
         tools = _tools(setting.optimise)
-        own = tools.compile_all([folder / "main.c", folder / "kernels.S"], INCLUDES, _DEFINES, folder / "objects")
+        own = tools.compile_all([main, folder / "kernels.S"], INCLUDES, _DEFINES, folder / "objects")
         objects = [*kernel_objects(setting.optimise, tools.fpu).values(), *_objects(setting.optimise).files, *own]
         image = _linked(tools, objects, setting.kernels, folder)
         profiles = profile_program(image, setting.core, profiler_plugin(compiler), traced=traced)
@@ -251,13 +268,13 @@ def _source(tasks: Sequence[Task]) -> str:
         calls += [
             f"    draw({places[0]}, {task.graph.tensors[task.call.activations[0]].nbytes}u);"
             if _depends(task)
-            else "    ;",
-            f"    prof_stamp[{2 * index}] = 0;",
+            else '    __asm volatile("" ::: "memory");',  # so that both marks look at prof_timing, as those of ops do
+            f"    prof_mark({2 * index});",
             f"    {task.call.call.format(*places)}" if task.call.call else "    ;",
-            f"    prof_stamp[{2 * index + 1}] = 0;",
+            f"    prof_mark({2 * index + 1});",
         ]
     return _MAIN.format(
-        includes="\n".join(f'#include "{header}"' for header in ["stdint.h", *headers]),
+        includes="\n".join(f'#include "{header}"' for header in ["stdbool.h", "stdint.h", *headers]),
         marks=2 * len(tasks) + 1,
         last=2 * len(tasks),
         constants="\n".join(task.call.constants for task in tasks),
