@@ -46,6 +46,7 @@ struct block {
     uint64_t address;
     uint32_t instructions;
     uint32_t id; /* from 1; 0 stands for 'nothing' */
+    uint64_t last; /* byte */
     uint64_t first_line;
     uint64_t last_line;
     struct fills fills; /* with `whole` only */
@@ -127,8 +128,8 @@ static struct block *block_at(uint64_t address, uint32_t instructions, uint64_t 
     if (blocks == NULL || block == NULL) {
         stop("out of memory");
     }
-    const uint64_t line_bytes = code_cache.line_bytes;
-    *block = (struct block){address, instructions, block_count + 1u, address / line_bytes, (end - 1u) / line_bytes, {{0}}};
+    const uint64_t last = end - 1u, line_bytes = code_cache.line_bytes;
+    *block = (struct block){address, instructions, block_count + 1u, last, address / line_bytes, last / line_bytes, {{0}}};
     blocks[block_count++] = block;
     return block;
 }
@@ -208,8 +209,7 @@ static void enter_region(const struct site *site, uint32_t mark)
     if (left == 0u) {
         current = head;
     } else {
-        const uint64_t end = (current->last_line + 1u) * code_cache.line_bytes;
-        current = block_at(site->next_address, left, end);
+        current = block_at(site->next_address, left, current->last + 1u);
         current_first_index = site->index + 1u;
         if (in_pass) {
             count_edge(previous_id, current->id, 1);
@@ -234,7 +234,7 @@ static void on_block(unsigned cpu, void *user)
         count_edge(previous_id, block->id, 1);
     }
     if (trace.is_on) {
-        trace_code(&trace, block->address, block->last_line * code_cache.line_bytes);
+        trace_code(&trace, block->address, block->last);
     }
     const enum memory_kind kind = kind_of(block->address);
     if (kind != MEMORY_UNCACHED) {
@@ -281,7 +281,6 @@ static void on_translation(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
     const struct qemu_plugin_insn *const last = qemu_plugin_tb_get_insn(tb, count - 1u);
     const uint64_t end = qemu_plugin_insn_vaddr(last) + qemu_plugin_insn_size(last);
     struct block *const block = block_at(qemu_plugin_tb_vaddr(tb), (uint32_t)count, end);
-    block->last_line = (end - 1u) / code_cache.line_bytes; /* exact now, also if a split made this block first */
     qemu_plugin_register_vcpu_tb_exec_cb(tb, on_block, QEMU_PLUGIN_CB_NO_REGS, block);
     struct site *const sites = malloc(count * sizeof *sites);
     if (sites == NULL) {

@@ -2,7 +2,9 @@
  * (hil/virtual/replay). An event is a word: an address without its two lowest bits, and in these what happened there.
  *
  * Left out are touches of lines that were touched so shortly before that a cache with two ways (code) or four (data) has
- * them in any case; now and then such a line is named again, so that a cache knows that it is in use.
+ * them in any case; now and then such a line is named again, so that a cache knows that it is in use. When it falls out of
+ * the recent ones, the lowest and the highest word that was touched in it are named: elsewhere the same bytes may begin
+ * in the middle of a line and so lie in two.
  */
 #ifndef TRACE_MODEL_H
 #define TRACE_MODEL_H
@@ -18,7 +20,10 @@ enum trace_event { TRACE_LOAD = 0, TRACE_STORE = 1, TRACE_CODE = 2, TRACE_REGION
 
 struct trace_recent {
     uint64_t line;
-    uint32_t written; /* events so far when it was written to the file */
+    uint64_t named; /* the address in it that was written to the file last */
+    uint64_t lowest;
+    uint64_t highest;
+    uint32_t written; /* events so far when it was written */
     bool is_stored;   /* and whether as one that is stored to */
 };
 
@@ -37,8 +42,8 @@ bool trace_close(struct trace *trace);
 /* From now on a region is traced, or none. */
 void trace_region(struct trace *trace, uint32_t region, bool is_on);
 
-/* Code from an address to the line that begins at `last_line`; data from an address to the last byte. */
-void trace_code(struct trace *trace, uint64_t address, uint64_t last_line);
+/* Code, or data, from an address to the last byte. */
+void trace_code(struct trace *trace, uint64_t address, uint64_t last);
 void trace_data(struct trace *trace, uint64_t address, uint64_t last, bool is_store);
 
 #endif

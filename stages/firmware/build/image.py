@@ -6,6 +6,7 @@ Only the code behind boards/firmware/core/board.h differs between the two: what 
 from __future__ import annotations
 
 import hashlib
+import re
 import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ VIRTUAL = BOARDS_FOLDER / "virtual"
 INCLUDES = (FIRMWARE, FIRMWARE / "core", FIRMWARE / "link")  # what the firmware's own files name headers from
 
 BUILD_ID_DIGITS = 16
+_FLASH = re.compile(r"(FLASH \(rx\) : .* LENGTH = )\w+")  # in a memory.ld
 KERNEL_FOLDER = "kernels-"  # how the name of the folder begins that holds their objects
 
 
@@ -109,17 +111,22 @@ def build_images(
     link: LinkSettings | None = None,
     *,
     bringup_stage: int = 0,
+    flash_bytes: int | None = None,
 ) -> Images:
     """Compile what `write_sources` wrote together with the firmware and link it for the board and for its twin.
 
     Without `link`: the tensor's own bytes at the board's usual rate, times in words.
     `bringup_stage` 1 to 3 makes an image of a first day, with its own commands (boards/firmware/stm32/board.c).
+    `flash_bytes`: as if board and twin had so much flash, for images that are looked at and never run.
     """
     support = _with_subfolders(FIRMWARE / board.support)
     shared = [*portable_sources(generated), *device_sources(optimise)]
     shared += _sources(FIRMWARE / "bringup") if bringup_stage else []
     real, twin = [*_sources(*support), *_sources(board.folder)], _sources(VIRTUAL)
-    scripts = {folder: [folder / "memory.ld", FIRMWARE / "core" / "sections.ld"] for folder in (board.folder, VIRTUAL)}
+    scripts = {
+        folder: [_memory_script(folder, flash_bytes, out_dir), FIRMWARE / "core" / "sections.ld"]
+        for folder in (board.folder, VIRTUAL)
+    }
     defines = {
         "BOARD_NAME": f'"{board.name}"',
         "BOARD_CLOCK_HZ": f"{board.clock_hz}u",
@@ -132,7 +139,8 @@ def build_images(
         of_all["BRINGUP_STAGE"] = defines["BRINGUP_STAGE"] = f"{bringup_stage}"
     tools = Toolchain(optimise=optimise, path_names={BOARDS_FOLDER: "boards", generated: "generated"}, fpu=board.fpu)
     compiler = tools.version()
-    files = [*shared, *real, *twin, *scripts[board.folder], *scripts[VIRTUAL], *generated.glob("*.h")]
+    files = [*shared, *real, *twin, *generated.glob("*.h"), FIRMWARE / "core" / "sections.ld"]
+    files += [board.folder / "memory.ld", VIRTUAL / "memory.ld"]
     files += [*FIRMWARE.rglob("*.h"), *board.folder.glob("*.h"), *VIRTUAL.glob("*.h")]
     build_id = _build_id(files, generated, [compiler, *tools.flags, *(f"{k}={v}" for k, v in defines.items())])
     (generated / "build_id.h").write_text(
@@ -163,6 +171,18 @@ def build_images(
         build_id=build_id,
         compiler=compiler,
     )
+
+
+def _memory_script(folder: Path, flash_bytes: int | None, out_dir: Path) -> Path:
+    """The memory of a board or of the twin; with another flash if there is to be one."""
+    script = folder / "memory.ld"
+    if flash_bytes is None:
+        return script
+    text, found = _FLASH.subn(rf"\g<1>{flash_bytes}", script.read_text())
+    assert found == 1, script
+    own = out_dir / f"{folder.name}.ld"
+    own.write_text(text)
+    return own
 
 
 def device_sources(optimise: str) -> list[Path]:

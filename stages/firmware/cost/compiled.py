@@ -35,6 +35,7 @@ from stages.graph.graph import Graph
 from stages.graph.memory.runtime_bound import runtime_bytes
 from stages.graph.simplify.simplification import simplify
 
+MOST_FLASH_BYTES = 64 << 20  # of images that are never run: whether one fits its board is decided by `place`
 _PLACED = 32  # alignment in boards/firmware/core/placement.h
 _COPIED = ".data"
 
@@ -225,7 +226,8 @@ class Compiler:
         with tempfile.TemporaryDirectory(prefix="linked-") as name:
             folder = Path(name)
             write_sources(model, "priced", placement, folder / "generated")
-            images = build_images(board, folder / "generated", self.setting(board).optimise, folder)
+            optimise = self.setting(board).optimise
+            images = build_images(board, folder / "generated", optimise, folder, flash_bytes=MOST_FLASH_BYTES)
             sections, used = section_bytes(images.image, board)
             twin = read_program(images.twin)
         copied = sections.get(_COPIED, 0) if placement.ram_weights else 0

@@ -7,7 +7,8 @@ stages/graph/memory/overlap.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -26,12 +27,27 @@ class FixedOrder:
             shares[row, list(need)] = list(need.values())
         self._needs = shares @ buffers
 
+    def peak(self, widths: Sequence[int]) -> float:
+        """Bytes at these widths; plain numbers, which are faster than arrays of one."""
+        least = [0.0] + [math.inf] * self._spans[-1][1]  # that is needed up to each position
+        for (start, end), need in zip(self._spans, self._worst(np.array([widths]))[:, 0].tolist(), strict=True):
+            reached = max(least[start], need)
+            if reached < least[end]:
+                least[end] = reached
+        return least[-1]
+
     def peaks(self, widths: np.ndarray) -> np.ndarray:
         """Bytes at many widths, a row for each."""
+        least = np.full((self._spans[-1][1] + 1, len(widths)), np.inf)
+        least[0] = 0
+        positions, reached = list(least), np.empty(len(widths))
+        for (start, end), need in zip(self._spans, self._worst(widths), strict=True):
+            np.maximum(positions[start], need, out=reached)
+            np.minimum(positions[end], reached, out=positions[end])
+        return positions[-1]
+
+    def _worst(self, widths: np.ndarray) -> np.ndarray:
+        """What every stretch needs, a column for each of the widths."""
         needs = self._needs[:, :1] + self._needs[:, 1:] @ np.asarray(widths, float).T
-        worst = np.maximum.reduceat(needs, self._firsts)
-        least: dict[int, np.ndarray] = {0: np.zeros(len(widths))}  # that is needed up to each position
-        for (start, end), need in zip(self._spans, worst, strict=True):
-            reached = np.maximum(least[start], need)
-            least[end] = np.minimum(least[end], reached) if end in least else reached
-        return least[self._spans[-1][1]]
+        found: np.ndarray = np.maximum.reduceat(needs, self._firsts)
+        return found

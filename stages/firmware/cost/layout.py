@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from boards import Board
+from hil.virtual.instruction import Decoder, Pipe
 from hil.virtual.profiler import MemoryKind
 from hil.virtual.program import Program
 from hil.virtual.replay.lines import LOAD, STORE, Piece, Touches
@@ -34,7 +35,7 @@ class Reference:
 
     functions: dict[str, int]  # addresses
     generated: tuple[int, int]  # from where to where
-    invoke: int
+    first_call: int  # the code of the first op in model_invoke
     constants: int  # where those of model.c begin
     bulk: int
     ops: int
@@ -52,12 +53,22 @@ def reference_of(program: Program, model: CompiledModel, placement: Placement, p
     return Reference(
         functions=functions,
         generated=(start, end),
-        invoke=functions["model_invoke"],
+        first_call=_behind_the_first_mark(program, functions["model_invoke"]),
         constants=places.address + places.size_bytes,
         bulk=program.sections[".bulk"].address,
         ops=len(model.calls),
         fast_bytes=_fast_bytes(model, placement, prices),
     )
+
+
+def _behind_the_first_mark(program: Program, invoke: int) -> int:
+    """A mark ends with a branch to what takes the time."""
+    decoder = Decoder(program)
+    while True:
+        (instruction,) = decoder.block(invoke, 1)
+        invoke += instruction.size_bytes
+        if instruction.pipe is Pipe.BRANCH:
+            return invoke
 
 
 class Layout:
@@ -80,7 +91,7 @@ class Layout:
     def touches(self) -> Iterator[Touches]:
         """Of the copy of the input, then of every op."""
         yield self._input_copy()
-        code = self._reference.invoke + self._shift
+        code = self._reference.first_call + self._shift
         for index, price in enumerate(self._prices):
             assert price.trace is not None
             pieces = []

@@ -17,7 +17,7 @@ import numpy as np
 from boards import Board, load_board
 from pipeline.errors import StageError
 from stages.firmware.config import FirmwareConfig
-from stages.firmware.cost.compiled import Compiler, Cost
+from stages.firmware.cost.compiled import MOST_FLASH_BYTES, Compiler, Cost
 from stages.firmware.cost.fixed_order import FixedOrder
 from stages.firmware.cost.layer_table import BLOCK, FIGURES, Family, LayerTable, TableStack, one_op
 from stages.firmware.cost.price_list import PriceList
@@ -49,7 +49,7 @@ class _Anchor:
     """Where the quick cost agrees with the exact one, on one board; without an exact one it is a first guess."""
 
     ratios: np.ndarray  # by op: cycles as they are over those of the tables
-    in_ram: frozenset[int]  # ops whose weights lie there
+    in_ram: np.ndarray  # by op: whether its weights lie there
     own_bytes: tuple[float, float] = (0, 0)  # flash and RAM there, by the tables
     exact: Cost | None = None
     common_bytes: int = 0  # of code that several layers share
@@ -114,6 +114,13 @@ class NetworkCost:
             }
         return self._exact[key]
 
+    def latency_ms(self, widths: Sequence[int]) -> dict[str, float]:
+        """By board, exactly, and whether or not the weights have room in its flash: time can be told without."""
+        return {
+            name: self._compiler.cost(widths, _with_flash(board, MOST_FLASH_BYTES), self._prices).latency_ms
+            for name, board in self.boards.items()
+        }
+
     def fits(self, widths: Sequence[int]) -> bool:
         """Whether the firmware finds room on every board."""
         model = self._compiler.model(widths)
@@ -138,7 +145,8 @@ class NetworkCost:
         for name, board in self.boards.items():
             placed = place(model, board, copy_weights=self._settings.spare_ram == "weights")
             members = [[numbers[model.network.ops[n].name] for n in ops] for ops in model.numbers]
-            in_ram = frozenset(n for index in placed.ram_weights for n in members[index])
+            in_ram = np.zeros(len(base), bool)
+            in_ram[[n for index in placed.ram_weights for n in members[index]]] = True
             quick = _cycles(base, in_ram, board)
             ratios = np.ones(len(base))
             for ops, layer in zip(members, exact[name].layers, strict=True):
@@ -193,7 +201,7 @@ class NetworkCost:
 
     def _ram_bytes(self, layers: np.ndarray, widths: Sequence[int]) -> float:
         """Of arena and scratch memory."""
-        return float(self._order.peaks(np.array([widths]))[0]) + float(layers[:, _SCRATCH].max())
+        return self._order.peak(widths) + float(layers[:, _SCRATCH].max())
 
     def _anchor(self, name: str) -> _Anchor:
         """Until there is one, the tables alone count, and all weights lie in RAM."""
@@ -201,8 +209,8 @@ class NetworkCost:
             self._build_tables()
             functions = {name: size for table in self._tables if table for name, size in table.common.items()}
             common = sum(-(-size // 8) * 8 for size in functions.values())
-            every = frozenset(range(len(self._graph.ops)))
-            return _Anchor(np.ones(len(every)), every, common_bytes=common)
+            ops = len(self._graph.ops)
+            return _Anchor(np.ones(ops), np.ones(ops, bool), common_bytes=common)
         return self._anchors[name]
 
     def _channels(self, widths: Sequence[int]) -> np.ndarray:
@@ -253,6 +261,11 @@ class NetworkCost:
             table.fill({at: price for (own, at), price in found.items() if own == key})
 
 
+def _with_flash(board: Board, size_bytes: int) -> Board:
+    flash = board.memories["flash"].model_copy(update={"size": size_bytes})
+    return board.model_copy(update={"memories": {**board.memories, "flash": flash}})
+
+
 def _flash_bytes(layers: np.ndarray) -> float:
     """Of constants and generated code."""
     return float(layers[:, [_CONSTANTS, _ASSEMBLY]].sum())
@@ -267,13 +280,12 @@ def _count(tensor: Tensor, full: Sequence[int]) -> _Count:
     return _Count(fixed, {group: count // full[group] for group, count in found.items()})
 
 
-def _cycles(layers: np.ndarray, in_ram: frozenset[int], board: Board, absolute: np.ndarray | None = None) -> np.ndarray:
+def _cycles(layers: np.ndarray, in_ram: np.ndarray, board: Board, absolute: np.ndarray | None = None) -> np.ndarray:
     """With line fills, by op, of figures or of slopes (which `absolute` figures belong to)."""
     cache = board.cache
     whole = layers if absolute is None else absolute
-    streams = np.array([n not in in_ram for n in range(len(whole))])
     passes = np.where(whole[:, _CONSTANTS] > cache.data.size, np.maximum(whole[:, _PASSES], 1), 1)
-    lines = layers[..., _LINES] + np.where(streams, layers[..., _CONSTANTS] / cache.line * passes, 0)
+    lines = layers[..., _LINES] + np.where(in_ram, 0, layers[..., _CONSTANTS] / cache.line * passes)
     found: np.ndarray = layers[..., _CYCLES] + lines * cache.flash_fill_cycles
     return found
 

@@ -19,6 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import hil.virtual
 from stages.firmware.build.image import FIRMWARE, kernel_sources
 from stages.firmware.build.toolchain import COMPILER, run_tool
 from stages.firmware.cost.bench import Price, Setting, Task, prices
@@ -119,11 +120,13 @@ def _key(call: KernelCall, page: str) -> str:
 
 @cache
 def _sources_digest() -> str:
-    """Of all that is compiled into a bench, and of the compiler."""
+    """Of all that is compiled into a bench, of the compiler, and of what counts and prices."""
+    room, virtual = Path(__file__).parent, Path(hil.virtual.__file__).parent
     files = sorted({*kernel_sources(), *FIRMWARE.rglob("*.h")})
-    generator = sorted((Path(__file__).parent.parent / "assembly").glob("*.py"))
+    files += [*sorted((room.parent / "assembly").glob("*.py")), room / "bench.py", room / "trace.py"]
+    files += [*sorted(virtual.glob("*.py")), *sorted((virtual / "plugin").iterdir())]
     digest = hashlib.sha256(run_tool([COMPILER, "--version"]).encode())
-    for file in [*files, *generator]:
+    for file in files:
         digest.update(file.read_bytes())
     return digest.hexdigest()
 

@@ -22,4 +22,5 @@ def test_a_fixed_order_has_the_peak_of_the_order_problem_at_any_widths(runtime: 
     many = draw.uniform(4, full, (60, len(full)))
     wanted = [problem.measure(order, model._tensor_bytes(widths)).peak_bytes for widths in many.tolist()]
     assert fixed.peaks(many) == pytest.approx(wanted)
+    assert [fixed.peak(widths) for widths in many.tolist()] == pytest.approx(wanted)
     assert len(set(wanted)) > 30

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from torch import nn
 
 from boards import load_board
+from pipeline.errors import StageError
 from stages.firmware.config import FirmwareConfig
+from stages.firmware.cost.bench import Task
+from stages.firmware.cost.bench import prices as bench_prices
 from stages.firmware.cost.network import OBJECTIVES, NetworkCost
 from stages.firmware.cost.price_list import PriceList
 from stages.firmware.cost.settings import FirmwareSettings
 from stages.nets.channels import Channels, find_channels
 from tests.stages.firmware.cost.branching import SHAPE, Branching
 
-BOARD = "nucleo_f767zi"
+BOARD, SMALL_BOARD = "nucleo_f767zi", "disco_f746ng"
 VECTORS = 6
+LARGE_BYTES = 5 << 20  # the twin's flash has 4 MB
+FEW_CYCLES = 20
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +94,28 @@ def test_prices_survive_the_process_and_a_damaged_line_is_priced_anew(
     page.write_text(page.read_text() + '{"key": "half a li')
     monkeypatch.setattr("stages.firmware.cost.price_list.prices", lambda *_: pytest.fail("priced again"))
     assert PriceList(tmp_path / "notes").of(tasks, setting) == found
+
+
+def test_constants_beyond_the_twins_flash_do_not_change_a_price(cost: NetworkCost, channels: Channels) -> None:
+    setting = cost._compiler.setting(load_board(BOARD))
+    task = next(task for task in cost._compiler.tasks(at_a_step(channels)) if task.call.constants)
+    more = f"static const int8_t op_0_more[{LARGE_BYTES}] = {{1}};\n"
+    touch = f" (void)*(const volatile int8_t *)&op_0_more[{LARGE_BYTES - 1}];"
+    call = replace(task.call, constants=task.call.constants + more, call=task.call.call + touch)
+    usual, large = bench_prices([task], setting) + bench_prices([Task(task.graph, call)], setting)
+    assert large.constants_bytes == (*usual.constants_bytes, LARGE_BYTES)
+    assert large.cycles_zero_wait == pytest.approx(usual.cycles_zero_wait, abs=FEW_CYCLES)
+
+
+def test_latency_is_known_where_the_flash_has_no_room(tmp_path: Path) -> None:
+    net = nn.Sequential(nn.Flatten(), nn.Linear(900, 1200), nn.ReLU(), nn.Linear(1200, 5))
+    wide = find_channels(net, (30, 30, 1))
+    cost = NetworkCost(wide.graph, wide.widths, [SMALL_BOARD], prices=PriceList(tmp_path))
+    with pytest.raises(StageError, match=r"flash of disco_f746ng has 1048576 B"):
+        cost.exact((1200,))
+    latencies_ms = [cost.latency_ms((width,))[SMALL_BOARD] for width in (1200, 600)]
+    assert latencies_ms[1] == cost.exact((600,))[SMALL_BOARD].latency_ms
+    assert latencies_ms[0] == pytest.approx(2 * latencies_ms[1], rel=0.05)
 
 
 def test_settings_have_the_keys_and_defaults_of_the_firmware_section() -> None:
