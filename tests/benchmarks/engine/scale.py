@@ -1,8 +1,8 @@
 """A sweep far beyond this machine, worked out from a real run: requests to the store, bytes, and what is busy longest.
 
-    python -m tests.benchmarks.engine.scale RUN_FOLDER [--points 10000] [--nodes 200] [--boards 100] [--step-ms 7.5]
-        [--plan-ms 2.7] [--train-s 131] [--board-s 60] [--request-ms 30]
-    python -m tests.benchmarks.engine.scale --driver [--points 2000] [--nodes 200]
+    python -m tests.benchmarks.engine.scale RUN_FOLDER [--points 10000] [--nodes 200] [--boards 100] [--step-ms 5.0]
+        [--plan-ms 2.3] [--train-s 131] [--board-s 60] [--request-ms 30]
+    python -m tests.benchmarks.engine.scale --driver [--points 10000] [--nodes 200]
 
 RUN_FOLDER is a folder below runs/: its steps' files are published as entries through the real store code into a folder,
 fetched by an empty cache and asked for in vain, and every request is counted. Times are arguments: measured ones with
@@ -129,8 +129,8 @@ def main() -> int:
     for name, usual in (("points", 10_000), ("nodes", 200), ("boards", 100)):
         parser.add_argument(f"--{name}", type=int, default=usual)
     for name, value in (
-        ("step-ms", 7.5),
-        ("plan-ms", 2.7),
+        ("step-ms", 5.0),
+        ("plan-ms", 2.3),
         ("train-s", 131.0),
         ("board-s", 60.0),
         ("request-ms", 30.0),
