@@ -260,7 +260,8 @@ def _own_bytes(model: CompiledModel, placement: Placement, found: Sequence[Price
     arena, others = (spill.first_bytes, [spill.second_bytes]) if spill else (model.layout.arena_bytes, [])
     aligned = sum(-(-part // _PLACED) * _PLACED for part in (model.scratch_bytes, *others))  # before the arena
     places, marks = PLACE_BYTES * len(model.calls), MARK_BYTES * len(model.calls)
-    return model.constant_bytes + code + places, aligned + -(-arena // 4) * 4 + model.state_bytes + marks
+    constants = sum(-(-size // 4) * 4 for price in found for size in price.constants_bytes)
+    return constants + code + places, aligned + -(-arena // 4) * 4 + model.state_bytes + marks
 
 
 def _arena_bytes(model: CompiledModel, placement: Placement) -> int:

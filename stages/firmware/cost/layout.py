@@ -1,8 +1,9 @@
 """Where code, constants and memory of a network will lie in its twin's image, without linking it.
 
 The linker puts one thing behind the other (boards/firmware/core/sections.ld): first what does not depend on the
-network, which is read off one image with the same kernels, then the generated functions, model.c's own code, and its
-constants, the last one first, as the compiler writes them.
+network, which is read off one image with the same kernels, then the generated functions, model.c's own code (functions
+of fused calls, the last one first as the compiler writes them, then model_invoke), the rest of the firmware, and from a
+whole line on the constants, again the last one first.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from stages.firmware.placement import Placement
 
 _PLACED = 32  # alignment in boards/firmware/core/placement.h
 _GENERATED = 8  # alignment of generated functions
-_WORD = 4
+_WORD = 4  # alignment of others
+_CONSTANTS = 32  # alignment of all of them in sections.ld
+_FUSED = "fused_"  # how names of model.c's functions begin
 PLACE_BYTES = 8  # of an op in TENSOR_PLACES
 _FAST, _BULK = "PLACE_FAST", "PLACE_BULK"
 _BUFFER, _TENSORS = 0x10000000, 0x60000000  # where the copy of the input is said to have been traced
@@ -34,8 +37,14 @@ class Reference:
     """A twin's image that was linked with the same kernels."""
 
     functions: dict[str, int]  # addresses
-    generated: tuple[int, int]  # from where to where
+    generated: int  # where generated functions begin
+    model: int  # and those of model.c
+    fused_bytes: int  # of these, in functions of fused calls
+    invoke: int
+    invoke_bytes: int
     first_call: int  # the code of the first op in model_invoke
+    call_bytes: int  # of all ops there
+    code_end: int
     constants: int  # where those of model.c begin
     bulk: int
     ops: int
@@ -45,15 +54,19 @@ class Reference:
 def reference_of(program: Program, model: CompiledModel, placement: Placement, prices: Sequence[Price]) -> Reference:
     """What a linked image says of others."""
     functions = {symbol.name: symbol.address for symbol in program.functions}
-    sizes = {symbol.name: symbol.size_bytes for symbol in program.functions}
-    names = [name for name in model.assembly if name in functions]
-    start = min((functions[name] for name in names), default=functions["model_invoke"])
-    end = max((functions[name] + _up(sizes[name], _GENERATED) for name in names), default=start)
-    places = program.objects["TENSOR_PLACES"]
+    invoke = functions["model_invoke"]
+    own = min(at for name, at in functions.items() if name.startswith(_FUSED) or name == "model_input")
+    places, code = program.objects["TENSOR_PLACES"], program.sections[".text"]
     return Reference(
         functions=functions,
-        generated=(start, end),
-        first_call=_behind_the_first_mark(program, functions["model_invoke"]),
+        generated=min((functions[name] for name in model.assembly if name in functions), default=own),
+        model=own,
+        fused_bytes=sum(size for _, size in _fused(prices)),
+        invoke=invoke,
+        invoke_bytes=next(symbol.size_bytes for symbol in program.functions if symbol.address == invoke),
+        first_call=_behind_the_first_mark(program, invoke),
+        call_bytes=sum(_call_bytes(price) for price in prices),
+        code_end=code.address + code.size_bytes,
         constants=places.address + places.size_bytes,
         bulk=program.sections[".bulk"].address,
         ops=len(model.calls),
@@ -84,7 +97,12 @@ class Layout:
             _BULK: "ram" if bulk.cached else "uncached",
         }
         self._generated = dict(self._generated_functions())
-        self._shift = self._generated_end - reference.generated[1]
+        self._fused = dict(self._fused_functions())
+        self._shift = self._fused_end - (reference.model + reference.fused_bytes)  # of model_invoke
+        invoke_bytes = sum(_call_bytes(price) for price in prices)
+        # The rest of model_invoke: what marks do when time is taken, and addresses, for each op.
+        invoke_bytes += (reference.invoke_bytes - reference.call_bytes) * len(prices) // reference.ops
+        self._shift_behind = self._shift + _up(invoke_bytes, _WORD) - _up(reference.invoke_bytes, _WORD)
         self._constants = dict(self._constant_places())
         self._memory, self._buffer = self._memory_places()
 
@@ -99,7 +117,7 @@ class Layout:
                 found = self._place(index, traced, code)
                 if found is not None:
                     pieces.append(Piece(traced.start, traced.end, *found))
-            code += sum(piece.end - piece.start for piece in price.trace.pieces if piece.what == "call")
+            code += _call_bytes(price)
             yield Touches(price.trace.events, pieces)
 
     def _place(self, index: int, traced: TracedPiece, code: int) -> tuple[int, MemoryKind] | None:
@@ -112,26 +130,37 @@ class Layout:
             return self._memory["scratch"]
         if traced.what == "call":
             return code, "flash"
-        if traced.what == "fused":  # between the generated functions and the list of calls
-            return self._generated_end, "flash"
+        if traced.what == "fused":
+            return self._fused[index], "flash"
         if traced.name in self._generated:
             return self._generated[traced.name], "flash"
         address = self._reference.functions.get(traced.name)
         if address is None:
             return None
-        return address + (self._shift if address >= self._reference.generated[0] else 0), "flash"
+        return address + (self._shift_behind if address > self._reference.invoke else 0), "flash"
 
     def _generated_functions(self) -> Iterator[tuple[str, int]]:
         sizes = {name: size for price in self._prices for name, size in price.assembly_bytes.items()}
-        address = self._reference.generated[0]
+        end = self._reference.generated
         for name in self._model.assembly:
+            address = _up(end, _GENERATED)
             yield name, address
-            address += _up(sizes[name], _GENERATED)
-        self._generated_end = address
+            end = address + sizes[name]
+        self._generated_end = end
+
+    def _fused_functions(self) -> Iterator[tuple[int, int]]:
+        """By the number of the op."""
+        address = _up(self._generated_end, _WORD)
+        for index, size in reversed(list(_fused(self._prices))):
+            yield index, address
+            address += size
+        self._fused_end = address
 
     def _constant_places(self) -> Iterator[tuple[tuple[int, int], tuple[int, MemoryKind]]]:
         more = PLACE_BYTES * (len(self._prices) - self._reference.ops)
-        address = self._reference.constants + self._shift + more
+        code_end = self._reference.code_end
+        moved = _up(code_end + self._shift_behind, _CONSTANTS) - _up(code_end, _CONSTANTS)
+        address = self._reference.constants + moved + more
         for index, number, size, in_ram in reversed(list(_constants(self._model, self._placement, self._prices))):
             if in_ram:
                 yield (index, number), (0, self._kinds[_FAST])
@@ -198,6 +227,21 @@ def _constants(
         for number, (name, size) in enumerate(zip(names, price.constants_bytes, strict=True)):
             is_array = f" {name}[" in call.constants
             yield index, number, size, is_array and index in placement.ram_weights
+
+
+def _fused(prices: Sequence[Price]) -> Iterator[tuple[int, int]]:
+    """Number and bytes of the functions of fused calls."""
+    for index, price in enumerate(prices):
+        assert price.trace is not None
+        for piece in price.trace.pieces:
+            if piece.what == "fused":
+                yield index, _up(piece.end - piece.start, _WORD)
+
+
+def _call_bytes(price: Price) -> int:
+    """Of a call in model_invoke."""
+    assert price.trace is not None
+    return sum(piece.end - piece.start for piece in price.trace.pieces if piece.what == "call")
 
 
 def _fast_bytes(model: CompiledModel, placement: Placement, prices: Sequence[Price]) -> int:
