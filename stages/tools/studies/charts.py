@@ -102,8 +102,9 @@ def _pareto(points: Points, measure: str) -> Iterator[Chart]:
             continue
         costs = [mean_of(list(rows[column])) for levels, rows in cells(points) if mean_of(list(rows[measure]))]
         means["cost"] = [cost.value if cost else None for cost in costs]
-        x = field("cost", title=title(column), scale={"zero": False, "padding": 14}, axis={"format": "~s", "tickCount": 8})
-        y = field("mean", title=title(measure), scale={"zero": False, "padding": 14}, axis=_axis(measure))
+        scale = {"zero": False, "padding": 14}
+        x = field("cost", title=title(column), scale=scale, axis={"format": "~s", "tickCount": 8})
+        y = field("mean", title=title(measure), scale=scale, axis=_axis(measure))
         colour = field(first, "N", scale=colours(series))
         tip = hover(label="levels", cost=f"{name}|,.0f", mean="mean|.2%", low="- standard error|.2%", n="seeds|d")
         spec = {
