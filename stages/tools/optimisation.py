@@ -25,7 +25,7 @@ from stages.graph.memory.op_order import OpOrder, OrderProblem
 from stages.graph.memory.packable_order import packable_order
 from stages.graph.tflite import planned_file
 from stages.graph.tflite.associated_files import with_files_of
-from stages.graph.tflite.float_edges import FloatEdge, StrippedGraph, require_int8, strip_float_edges
+from stages.graph.tflite.float_edges import FloatEdge, StrippedGraph, require_int8
 from stages.graph.tflite.reader import load_named, printable, read_offline_offsets, read_tflite
 from stages.tools.output_file import require_file_name, write_atomically
 
@@ -68,15 +68,9 @@ def optimize(model: Path, out: Path) -> Answer:
 
 def optimised(content: bytes, samples: int, planner: Callable[[Graph], RuntimePlan] = runtime_plan) -> Optimised:
     """The best file for the same network, checked on so many random inputs."""
-    loose = _not_as_stored(content)
-    if loose is None:
-        inner, edges = planned_file.stripped_file(content)
-        whole = read_tflite(content, as_stored=True)
-    else:
-        inner, edges, whole = content, strip_float_edges(loose), loose
-        if edges.has_edges:
-            raise StageError("float inputs or outputs beside variables or computed shapes, needed int8 at the edges")
-    graph = edges.graph
+    inner, edges = planned_file.stripped_file(content)
+    whole, loose = planned_file.not_as_stored(content), planned_file.not_as_stored(inner)
+    whole, graph = whole or read_tflite(content, as_stored=True), loose or read_tflite(inner, as_stored=True)
     require_int8(graph)
     check_affordable(whole, samples)  # before anything is drawn: a small file can name inputs of gigabytes
     inputs = _random_inputs(graph, samples)
@@ -123,15 +117,6 @@ def _as_it_was(content: bytes, graph: Graph, inputs: list[np.ndarray]) -> tuple[
     unplanned = run_isolated(planned_file.pack(tree), graph, inputs)
     is_right = all(np.array_equal(*pair) for pair in zip(found.outputs, unplanned.outputs, strict=True))
     return (found, False) if is_right else (unplanned, True)
-
-
-def _not_as_stored(content: bytes) -> Graph | None:
-    """The network, if it is another than the file's operators: variables are states, constants are folded."""
-    try:
-        read_tflite(content, as_stored=True)
-    except StageError:
-        return read_tflite(content)
-    return None
 
 
 def _rewritten(content: bytes, order: tuple[int, ...] | None, plan: RuntimePlan | None, *, drops_plan: bool) -> bytes:

@@ -25,6 +25,8 @@ def real_shapes(graph: Graph, op: Op) -> list[Shape] | None:
             return [_squeezed(graph, op)]
         if op.kind == "BATCH_TO_SPACE_ND":
             return [_from_batches(graph, op)]
+        if op.kind == "TRANSPOSE_CONV":  # of a picture whose height and width the converter did not know
+            return [tuple(_values(graph, op, len(op.inputs) - 1))]
         if isinstance(op.options, PlainOptions):
             rule = SHAPE_RULES.get(op.kind)
             return None if rule is None else shapes_by_rule(graph, op, rule)

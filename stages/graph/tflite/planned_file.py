@@ -95,13 +95,25 @@ def _has_open_shapes(content: bytes, graph: Graph) -> bool:
 
 
 def stripped_file(content: bytes, *, name: str | None = None) -> tuple[bytes, StrippedGraph]:
-    """The same, and what was taken away; of a file as it is stored, operator for operator."""
-    edges = strip_float_edges(read_tflite(content, as_stored=True, name=name))
+    """The same, and what was taken away; operator for operator as it is stored, where the network is that."""
+    loose = not_as_stored(content, name=name)
+    edges = strip_float_edges(loose or read_tflite(content, as_stored=True, name=name))
     if not edges.has_edges:
         return content, edges
+    if loose:
+        return with_files_of(content, write_tflite(edges.graph, "without its float edges")), edges
     tree = unpack(content)
     _strip_edges(tree, edges)
     return with_files_of(content, pack(tree)), edges
+
+
+def not_as_stored(content: bytes, *, name: str | None = None) -> Graph | None:
+    """The network, if it is another than the file's operators: variables are states, constants are folded."""
+    try:
+        read_tflite(content, as_stored=True, name=name)
+    except StageError:
+        return read_tflite(content, name=name)
+    return None
 
 
 def _strip_edges(model: Any, stripped: StrippedGraph) -> None:

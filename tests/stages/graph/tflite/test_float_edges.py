@@ -10,11 +10,14 @@ import pytest
 from pipeline.errors import StageError
 from stages.graph.arithmetic.int8_reference import run_graph
 from stages.graph.checks.op_check import check_graph
-from stages.graph.graph import ActivationOptions, ConvOptions, Graph
+from stages.graph.graph import ActivationOptions, ConvOptions, Graph, NoOptions, Op
 from stages.graph.tflite.float_edges import FloatEdge, require_int8, strip_float_edges
+from stages.graph.tflite.planned_file import without_float_edges
 from stages.graph.tflite.reader import read_tflite
 from stages.graph.tflite.writer import write_tflite
 from stages.tools.optimisation import optimised
+from tests.stages.firmware.coverage.networks import coverage_network
+from tests.stages.firmware.host_models import tflm_outputs
 from tests.stages.graph.int8_graphs import Int8Builder, residual_network
 
 
@@ -25,6 +28,22 @@ def float_network(seed: int = 0) -> Graph:
     stem = builder.conv(inner, 8, (3, 3), ConvOptions(activation="relu"))
     total = builder.elementwise("ADD", stem, builder.conv(stem, 8, (1, 1), ConvOptions()), ActivationOptions())
     return builder.graph(builder.unary("DEQUANTIZE", total))
+
+
+def with_float_edges(graph: Graph) -> Graph:
+    """As converters leave it unless they are asked for int8 at the edges."""
+    tensors, before, behind = list(graph.tensors), [], []
+    ends: dict[int, int] = {}
+    for index in (*graph.inputs, *graph.outputs):
+        inner = tensors[index]
+        tensors.append(replace(inner, name=f"float {inner.name}", dtype="float32", quantisation=None))
+        outer = ends[index] = len(tensors) - 1
+        if index in graph.inputs:
+            before.append(Op("QUANTIZE", inner.name, (outer,), (index,), NoOptions()))
+        else:
+            behind.append(Op("DEQUANTIZE", tensors[outer].name, (index,), (outer,), NoOptions()))
+    inputs, outputs = (tuple(ends[index] for index in side) for side in (graph.inputs, graph.outputs))
+    return replace(graph, tensors=tuple(tensors), ops=(*before, *graph.ops, *behind), inputs=inputs, outputs=outputs)
 
 
 def test_edges_are_stripped_and_their_scales_reported() -> None:
@@ -103,3 +122,16 @@ def test_wrong_types_at_the_edges_are_refused() -> None:
         match="QUANTIZE activation1: from int32 to int8, needed float32 or int16 or int8 or uint8 to int16 or int8",
     ):
         check_graph(replace(graph, tensors=tuple(tensors)))
+
+
+@pytest.mark.parametrize("name", ["static shape", "stream", "stream with first values"])
+def test_edges_go_from_a_file_with_computed_shapes_or_variables_too(name: str) -> None:
+    plain = coverage_network(name)
+    content = write_tflite(with_float_edges(plain), "test")
+    inner = without_float_edges(content)
+    graph = read_tflite(inner)
+    require_int8(graph)
+    draw = np.random.default_rng(0)
+    inputs = [draw.integers(-128, 128, (3, *plain.tensors[i].shape[1:]), dtype=np.int8) for i in plain.inputs]
+    np.testing.assert_array_equal(tflm_outputs(graph, inputs), tflm_outputs(plain, inputs))
+    assert optimised(content, 3).edges.has_edges  # outputs are compared there

@@ -59,7 +59,9 @@ def placeholders(model: Any) -> None:
         tensor.shape = np.ones(len(tensor.shape), np.int32)
 
 
-@pytest.mark.parametrize("name", ["Conv1D", "batch of pictures", "RESIZE_BILINEAR", "TRANSPOSE", "SUM", "PAD"])
+@pytest.mark.parametrize(
+    "name", ["Conv1D", "batch of pictures", "RESIZE_BILINEAR", "TRANSPOSE", "SUM", "PAD", "TRANSPOSE_CONV"]
+)
 def test_shapes_that_a_file_leaves_open_are_filled_in(name: str) -> None:
     content = stored(name)
     opened = edited(content, placeholders)
