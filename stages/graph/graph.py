@@ -19,6 +19,11 @@ Padding = Literal["same", "valid"]
 DType = Literal["int8", "int16", "int32", "int64", "uint8", "float32", "bool", "resource"]
 
 WEIGHTED = frozenset({"CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"})  # have weights, and mostly biases
+# What a file computes in float between a DEQUANTIZE and a QUANTIZE: of a byte it is a table, and one operator here.
+FLOAT_KINDS = {
+    f"FLOAT_{kind}": kind
+    for kind in ("ABS", "CEIL", "COS", "ELU", "EXP", "FLOOR", "LOG", "NEG", "ROUND", "RSQRT", "SIN", "SQRT", "SQUARE")
+}
 NO_GROUP = -1
 ITEM_BYTES: dict[str, int] = {"int8": 1, "uint8": 1, "bool": 1, "int16": 2, "int32": 4, "float32": 4, "int64": 8}
 ITEM_BYTES["resource"] = 4  # the name of a variable

@@ -12,8 +12,8 @@ from collections.abc import Callable
 import numpy as np
 
 from stages.graph.arithmetic import fixed_point as fp
-from stages.graph.arithmetic.int8_pointwise import clamped, scale_of, zero_point_of
-from stages.graph.graph import Graph, Op, PlainOptions, Tensor
+from stages.graph.arithmetic.int8_pointwise import clamped, float_steps, scale_of, to_float, zero_point_of
+from stages.graph.graph import FLOAT_KINDS, Graph, Op, PlainOptions, Tensor
 
 SUB_HEADROOM_BITS = 20
 SQUARE_HEADROOM_BITS = 7
@@ -98,6 +98,34 @@ def _elu(graph: Graph, op: Op, x: np.ndarray) -> np.ndarray:
     return _onto(result, rounded.astype(np.int64))
 
 
+# In double precision, then rounded once: what the C library's functions of single precision give.
+_FLOAT_FUNCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "ABS": np.abs,
+    "CEIL": np.ceil,
+    "COS": np.cos,
+    "ELU": lambda x: np.where(x < 0, np.expm1(x), x),
+    "EXP": np.exp,
+    "FLOOR": np.floor,
+    "LOG": np.log,
+    "NEG": np.negative,
+    "ROUND": np.rint,
+    "RSQRT": lambda x: np.float32(1) / np.sqrt(x).astype(np.float32),
+    "SIN": np.sin,
+    "SQRT": np.sqrt,
+    "SQUARE": np.square,
+}
+
+
+def _in_float(graph: Graph, op: Op, x: np.ndarray) -> np.ndarray:
+    """A result that is no 32-bit number (a logarithm of nothing) becomes the lowest one, which may wrap."""
+    source, result = _ends(graph, op)
+    with np.errstate(all="ignore"):
+        real = _FLOAT_FUNCTIONS[FLOAT_KINDS[op.kind]](to_float(source, x).astype(np.float64))
+        steps = float_steps(result, real.astype(np.float32))
+    whole = np.where(np.abs(steps) < 2**31, steps, -(2**31)).astype(np.int64) + zero_point_of(result)
+    return np.clip(whole.astype(np.int32), -128, 127).astype(np.int8)
+
+
 def _sub(graph: Graph, op: Op, *values: np.ndarray) -> np.ndarray:
     tensors, result = [graph.tensors[index] for index in op.inputs], graph.tensors[op.outputs[0]]
     twice_largest = 2 * max(scale_of(tensor) for tensor in tensors)
@@ -147,6 +175,7 @@ CURVES: dict[str, Callable[..., np.ndarray]] = {
     "ABS": _abs,
     "RSQRT": _rsqrt,
     "ELU": _elu,
+    **dict.fromkeys(FLOAT_KINDS, _in_float),
 }
 PAIRS: dict[str, Callable[..., np.ndarray]] = {
     "SUB": _sub,

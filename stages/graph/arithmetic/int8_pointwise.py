@@ -106,11 +106,15 @@ def _quantise(graph: Graph, op: Op, x: np.ndarray) -> np.ndarray:
     """From float32, or from one grid of bytes to another."""
     source, result = graph.tensors[op.inputs[0]], graph.tensors[op.outputs[0]]
     if source.dtype == "float32":
-        steps = x / np.float32(scale_of(result))
-        rounded = np.trunc(steps.astype(np.float64) + np.copysign(0.5, steps))  # halves away from zero
         # Far outside the grid the sum must not wrap: clip before the zero point is added, too.
-        return _as_bytes(np.clip(rounded, -1e6, 1e6) + zero_point_of(result), result)
+        return _as_bytes(np.clip(float_steps(result, x), -1e6, 1e6) + zero_point_of(result), result)
     return _as_bytes(_on_grid(graph, op, x), result)
+
+
+def float_steps(result: Tensor, x: np.ndarray) -> np.ndarray:
+    """How many steps of a grid float32 values are from its zero point, halves away from it."""
+    steps = x / np.float32(scale_of(result))
+    return np.trunc(steps.astype(np.float64) + np.copysign(0.5, steps))
 
 
 def _as_bytes(value: np.ndarray, result: Tensor) -> np.ndarray:
@@ -119,7 +123,11 @@ def _as_bytes(value: np.ndarray, result: Tensor) -> np.ndarray:
 
 
 def _dequantise(graph: Graph, op: Op, x: np.ndarray) -> np.ndarray:
-    source = graph.tensors[op.inputs[0]]
+    return to_float(graph.tensors[op.inputs[0]], x)
+
+
+def to_float(source: Tensor, x: np.ndarray) -> np.ndarray:
+    """DEQUANTIZE."""
     return (scale_of(source) * _centred(x, source)).astype(np.float32)
 
 

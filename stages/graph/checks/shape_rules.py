@@ -14,7 +14,7 @@ import numpy as np
 from pipeline.errors import StageError
 from stages.graph.checks.quantisation_check import check_int16, check_one_scale
 from stages.graph.checks.recurrent_check import check_recurrent
-from stages.graph.graph import Graph, Op, PlainOptions
+from stages.graph.graph import FLOAT_KINDS, Graph, Op, PlainOptions
 
 Shape = tuple[int, ...]
 RECURRENT = frozenset({"SVDF", "UNIDIRECTIONAL_SEQUENCE_LSTM"})
@@ -291,6 +291,7 @@ SHAPE_RULES: dict[str, ShapeRule] = {
     "TILE": ShapeRule("TileOptions", _tiled, 2),
     "TRANSPOSE": ShapeRule("TransposeOptions", _transposed, 2),
     "UNPACK": ShapeRule("UnpackOptions", _unpacked, 1, ("Axis", "Num"), False),
+    **dict.fromkeys(FLOAT_KINDS, ShapeRule("NONE", _same)),
 }
 
 

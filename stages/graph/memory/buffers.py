@@ -17,10 +17,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from stages.graph.graph import Graph, Op, Tensor
+from stages.graph.graph import FLOAT_KINDS, Graph, Op, Tensor
 
 ALIASES = frozenset({"RESHAPE", "ASSIGN_VARIABLE"})  # the output is the input's buffer
-OF_ONE = frozenset({"RELU", "RELU6", "LOGISTIC", "HARD_SWISH", "TANH", "LEAKY_RELU", "ABS", "RSQRT", "ELU"})
+OF_ONE = frozenset({"RELU", "RELU6", "LOGISTIC", "HARD_SWISH", "TANH", "LEAKY_RELU", "ABS", "RSQRT", "ELU"}).union(
+    FLOAT_KINDS
+)
 # The output may replace an operand.
 IN_PLACE = frozenset({"ADD", "SUB", "MUL", "DIV", "MAXIMUM", "MINIMUM", "SQUARED_DIFFERENCE", "PRELU"}) | OF_ONE
 

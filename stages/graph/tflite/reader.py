@@ -24,6 +24,7 @@ from pipeline.errors import StageError
 from stages.graph.checks.op_check import check_graph
 from stages.graph.checks.shape_rules import SHAPE_RULES
 from stages.graph.graph import (
+    FLOAT_KINDS,
     ITEM_BYTES,
     Activation,
     ActivationOptions,
@@ -41,7 +42,9 @@ from stages.graph.graph import (
     SoftmaxOptions,
     Tensor,
 )
+from stages.graph.tflite.float_functions import FLOAT_ONLY, with_byte_functions
 from stages.graph.tflite.folding import FOLDED_RULES, WITHOUT_RESULT, folded, with_padding, with_states
+from stages.graph.tflite.repeated import with_enlarging
 from stages.graph.tflite.structure import OFFLINE_PLAN, check_structure
 
 _Known = dict[str, tuple[str, Callable[[Any], Options]]]  # kind -> options table, and how it is read
@@ -174,7 +177,8 @@ def _graph(model: Any, file_bytes: int, as_stored: bool) -> Graph:
     if not all(0 < number < model.SubgraphsLength() for number in numbers):
         raise StageError(f"CALL_ONCE of subgraphs {sorted(numbers)}, needed 1 to {model.SubgraphsLength() - 1}")
     first = [folded(*_subgraph(model, number, file_bytes)) for number in sorted(numbers)]
-    return with_padding(with_states(folded(graph, open_shapes), first))
+    found = with_states(folded(graph, open_shapes), first)
+    return with_byte_functions(with_enlarging(with_padding(found)))
 
 
 def _subgraph(model: Any, number: int, file_bytes: int) -> tuple[Graph, frozenset[int]]:
@@ -409,16 +413,18 @@ _OPTIONS: _Known = {
     "DEQUANTIZE": ("DequantizeOptions", _no_options),
 }
 _PLAIN: _Known = {
-    kind: (each.table, partial(_plain_options, each.fields)) for kind, each in (SHAPE_RULES | FOLDED_RULES).items()
-}
+    kind: (each.table, partial(_plain_options, each.fields))
+    for kind, each in (SHAPE_RULES | FOLDED_RULES).items()
+    if kind not in FLOAT_KINDS
+} | {kind: (table, partial(_plain_options, ())) for kind, table in FLOAT_ONLY.items()}
 _KNOWN = _OPTIONS | _PLAIN
 _OPTIONS_MAY_BE_ABSENT = frozenset(
     kind for kind, (_, read) in _OPTIONS.items() if read in (_no_options, _reshape_options)
-) | {kind for kind, each in (SHAPE_RULES | FOLDED_RULES).items() if each.may_lack_table}
+).union(FLOAT_ONLY, (kind for kind, each in (SHAPE_RULES | FOLDED_RULES).items() if each.may_lack_table))
 _WHY_NOT = {
     "CUSTOM": "needed TensorFlow Lite's own operators; a network with a custom one runs only where that is linked in",
     **dict.fromkeys(
-        ("NEG", "EXP", "LOG", "SIN", "COS", "SQRT", "SQUARE", "FLOOR", "CEIL", "ROUND", "L2_POOL_2D", "GELU", "POW"),
+        ("L2_POOL_2D", "GELU", "POW"),
         "TensorFlow Lite Micro computes it in float at most, needed operators with an int8 kernel",
     ),
     **dict.fromkeys(("WHILE", "IF"), "needed a network without control flow; unroll loops before converting"),

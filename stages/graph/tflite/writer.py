@@ -28,6 +28,7 @@ from stages.graph.graph import (
     SoftmaxOptions,
     Tensor,
 )
+from stages.graph.tflite.float_functions import FLOAT_ONLY, with_float_functions
 from stages.graph.tflite.folding import FOLDED_RULES
 from stages.graph.tflite.reader import ACTIVATIONS, PADDINGS
 from stages.graph.tflite.structure import MARK, OFFLINE_PLAN
@@ -94,6 +95,8 @@ def write_tflite(
     graph: Graph, description: str, offsets: Sequence[int] | None = None, notes: Mapping[str, bytes] | None = None
 ) -> bytes:
     """The flatbuffer; `offsets` gives the arena offset of every tensor, -1 for constants; `notes` are metadata."""
+    plan = {} if offsets is None else {OFFLINE_PLAN: _offline_plan(graph, offsets)}
+    graph = with_float_functions(graph)
     variables = {op.inputs[op.kind == "ASSIGN_VARIABLE"] for op in graph.ops if op.kind in STATEFUL}
     kinds = sorted({op.kind for op in graph.ops} | (_OF_VARIABLES if variables else set()))
     buffers: list[Any] = [schema.BufferT()]  # buffer 0 is the empty one, by convention
@@ -116,7 +119,6 @@ def write_tflite(
         first = _first_values(graph, sorted(variables), kinds, buffers)  # a tree of its own
         model.subgraphs.append(first)
     model.buffers = buffers
-    plan = {} if offsets is None else {OFFLINE_PLAN: _offline_plan(graph, offsets)}
     model.metadata = [_metadata(name, content, buffers) for name, content in {**plan, **(notes or {})}.items()] or None
     builder = flatbuffers.Builder(1024)
     builder.Finish(model.Pack(builder), file_identifier=MARK)
@@ -165,7 +167,7 @@ def _metadata(name: str, content: bytes, buffers: list[Any]) -> Any:
 def _offline_plan(graph: Graph, offsets: Sequence[int]) -> bytes:
     if len(offsets) != len(graph.tensors):
         raise StageError(f"{len(offsets)} arena offsets for {len(graph.tensors)} tensors, needed one each")
-    return plan_words(offsets)
+    return plan_words((*offsets, *(-1,) * (len(with_float_functions(graph).tensors) - len(offsets))))
 
 
 def plan_words(offsets: Sequence[int]) -> bytes:
@@ -197,7 +199,7 @@ def _tensor(tensor: Tensor, buffers: list[Any], is_handle: bool = False) -> Any:
 
 
 def _operator_code(kind: str) -> Any:
-    if kind not in _OP_VERSIONS and kind not in SHAPE_RULES and kind not in FOLDED_RULES:
+    if not any(kind in known for known in (_OP_VERSIONS, SHAPE_RULES, FOLDED_RULES, FLOAT_ONLY)):
         raise StageError(f"{kind}: cannot be written to .tflite, needed one of {', '.join(_OP_VERSIONS)}")
     code = schema.OperatorCodeT()
     code.builtinCode = getattr(schema.BuiltinOperator, kind)

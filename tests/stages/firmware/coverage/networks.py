@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from stages.graph.graph import (
+    FLOAT_KINDS,
     ActivationOptions,
     ConvOptions,
     Graph,
@@ -324,6 +325,16 @@ NETWORKS: dict[str, Callable[[Builder], list[int]]] = {
         make.conv(make.input(1, 9, 5), 6, (1, 9), ConvOptions(padding="valid", activation="relu")),
     ],
     "silent channel": _silent_channel,
+    **{
+        kind: lambda make, kind=kind: _curve(make, kind, 0.04, grid=Quantisation((0.03,), (-20,)))
+        for kind in FLOAT_KINDS
+    },
+    **{
+        f"FLOAT_{kind}": lambda make, kind=kind: _curve(
+            make, f"FLOAT_{kind}", 0.004, grid=Quantisation((0.1,), (-20,)), zero_point=-128
+        )
+        for kind in ("LOG", "RSQRT", "SQRT")  # of what is above zero
+    },
     **WIDE_NETWORKS,
 }
 
