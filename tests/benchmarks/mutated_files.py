@@ -45,6 +45,7 @@ _OF_OTHERS = (
     *("static shape", "Conv1D", "stream with first values", "two streams", "LSTM", "SVDF", "TRANSPOSE_CONV", "UNPACK"),
     *("BATCH_MATMUL", "GATHER", "RESIZE_BILINEAR", "several inputs and outputs", "uint8 in and out", "STRIDED_SLICE"),
     *("batch of pictures", "MIRROR_PAD reflect", "ARG_MAX", "PACK", "DIV", "LEAKY_RELU", "CONV_2D in groups"),
+    *("FLOAT_NEG", "FLOAT_EXP"),
     *("int16 audio", "int16 stream", "int16 inside of int8", "int16 SOFTMAX", "int16 movement", "int16 CONV_2D"),
 )
 _EXTREME_WORDS = (0, 1, 2, 4, 0x7F, 0xFF, 0xFFFF, 0x10000, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFC, 0xFFFFFFFF)

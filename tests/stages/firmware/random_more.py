@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from stages.graph.graph import ActivationOptions, ConvOptions, PoolOptions, Quantisation
+from stages.graph.graph import FLOAT_KINDS, ActivationOptions, ConvOptions, PoolOptions, Quantisation
 from tests.stages.firmware.coverage.builder import Builder, lstm, svdf
 from tests.stages.firmware.coverage.wide import weighted
 
@@ -75,8 +75,10 @@ class More:
         return self.make.plain("RSQRT", (above,), self._shape(x), grid=grid)
 
     def _elu(self, x: int) -> int:
+        """In int8, or in float like the others that are left there."""
         near = self.make.quantise(x, "int8", 0.03, self._between(-128, 128))
-        return self.make.plain("ELU", (near,), self._shape(x), grid=Quantisation((0.02,), (self._between(-100, 20),)))
+        kind = str(self.rng.choice(["ELU", *FLOAT_KINDS]))
+        return self.make.plain(kind, (near,), self._shape(x), grid=Quantisation((0.02,), (self._between(-100, 20),)))
 
     def _slice(self, x: int) -> int:
         shape = self._shape(x)
