@@ -5,6 +5,7 @@ The runtime is C++ and prints what it does to stderr; its refusals arrive as Run
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import sys
@@ -104,14 +105,21 @@ def open_interpreter(model: bytes, arena_bytes: int, *, keeps_all: bool = False)
     from tflite_micro.python.tflite_micro import runtime
 
     settings = runtime.InterpreterConfig
+    kind = settings.kPreserveAllTensors if keeps_all else settings.kAllocationRecording
+
+    def load() -> Any:
+        return runtime.Interpreter.from_bytes(model, arena_size=arena_bytes, intrepreter_config=kind)
+
     try:
-        return runtime.Interpreter.from_bytes(
-            model,
-            arena_size=arena_bytes,
-            intrepreter_config=settings.kPreserveAllTensors if keeps_all else settings.kAllocationRecording,
-        )
+        return load()
     except RuntimeError as error:
-        raise StageError(f"TensorFlow Lite Micro refused the model ({error}); see its lines in the log") from error
+        lines = [line.strip() for line in printed(lambda: _tried(load)).splitlines() if line.strip()]  # its words
+        raise StageError(f"TensorFlow Lite Micro refused the model ({'; '.join([*lines[:2], str(error)])})") from error
+
+
+def _tried(act: Callable[[], Any]) -> None:
+    with contextlib.suppress(RuntimeError):
+        act()
 
 
 def _invoke(interpreter: Any, x: np.ndarray) -> np.ndarray:

@@ -26,6 +26,7 @@ from stages.graph.judge.tflm import arena_limit_bytes, head_bytes, open_interpre
 from stages.graph.memory.resources import op_macs
 
 _LIMIT_S = 600
+_REFUSED = 3  # exit code
 _MOST_ARENA_BYTES = 512 << 20
 _MOST_SAMPLE_BYTES = 128 << 20  # inputs and outputs of all samples; 20 of 224x224x3 as float32 are 12 MB
 _MOST_STEPS = 2 * 10**9  # of one inference, some 3 s; ResNet-18 for 224x224x3 takes 1.9 * 10**9
@@ -95,6 +96,8 @@ def run_isolated(model: bytes, graph: Graph, inputs: Sequence[np.ndarray]) -> Tf
         raise StageError(
             f"TensorFlow Lite Micro was still running after {_LIMIT_S} s, needed a smaller network"
         ) from error
+    if done.returncode == _REFUSED:
+        raise StageError(done.stderr.decode(errors="replace").strip().splitlines()[-1])
     if done.returncode != 0:
         raise StageError(f"TensorFlow Lite Micro {_ending(done.returncode)}{_last_words(done.stderr)}")
     with np.load(io.BytesIO(done.stdout)) as reply:
@@ -103,7 +106,7 @@ def run_isolated(model: bytes, graph: Graph, inputs: Sequence[np.ndarray]) -> Tf
 
 
 def _ending(code: int) -> str:
-    return "cannot load or run the model" if code > 0 else f"was ended by {signal.Signals(-code).name}"
+    return "cannot run the model" if code > 0 else f"was ended by {signal.Signals(-code).name}"
 
 
 def _last_words(log: bytes) -> str:
@@ -125,7 +128,10 @@ def _serve() -> int:
             interpreter.invoke()
             for number, found in enumerate(outputs):
                 found.append(np.array(interpreter.get_output(number)))
-    except (StageError, RuntimeError, ValueError, IndexError) as error:
+    except StageError as error:  # a sentence that says all
+        sys.stderr.write(f"{error}\n")
+        return _REFUSED
+    except (RuntimeError, ValueError, IndexError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
     reply = io.BytesIO()

@@ -162,7 +162,7 @@ def test_a_model_that_the_runtime_refuses_is_refused_in_a_sentence(tmp_path: Pat
     path = tmp_path / "model.tflite"
     path.write_bytes(planned_file.pack(tree))
     with pytest.raises(
-        StageError, match=r"TensorFlow Lite Micro cannot load or run the model \(.*offline buffer offsets"
+        StageError, match=r"TensorFlow Lite Micro refused the model \(.*offline buffer offsets"
     ):
         optimize(path, tmp_path / "out.tflite")
 
