@@ -161,9 +161,7 @@ def test_a_model_that_the_runtime_refuses_is_refused_in_a_sentence(tmp_path: Pat
     planned_file.set_plan(tree, [0, 0, 0])  # for 3 of 18 tensors
     path = tmp_path / "model.tflite"
     path.write_bytes(planned_file.pack(tree))
-    with pytest.raises(
-        StageError, match=r"TensorFlow Lite Micro refused the model \(.*offline buffer offsets"
-    ):
+    with pytest.raises(StageError, match=r"TensorFlow Lite Micro refused the model \(.*offline buffer offsets"):
         optimize(path, tmp_path / "out.tflite")
 
 
