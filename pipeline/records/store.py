@@ -13,7 +13,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -94,10 +94,21 @@ class RunStore:
         """Of one experiment or of all, oldest first."""
         found = []
         for each in self.names() if name is None else [name]:
-            parent = self.folder(each) / _DROPPED if dropped else self.folder(each)
-            folders = [path for path in parent.iterdir() if _ID.fullmatch(path.name)] if parent.is_dir() else []
-            found += [run for path in folders if (run := read_run(path)) is not None]
+            own = _runs_in(self.folder(each) / _DROPPED if dropped else self.folder(each))
+            if not dropped:
+                self._mend_latest(each, own)
+            found += own
         return sorted(found, key=lambda run: (run.id, run.name))
+
+    def _mend_latest(self, name: str, runs: Sequence[StoredRun]) -> None:
+        """Of a run that was killed when its record was final and `latest` did not lead to it yet."""
+        newest = max((run for run in runs if run.is_whole), key=lambda run: run.id, default=None)
+        link = self.folder(name) / LATEST
+        if newest is None or (link.is_symlink() and os.readlink(link) >= newest.id):
+            return
+        with contextlib.suppress(OSError):  # somebody else's folder, or just dropped
+            if not _is_locked(newest.folder):  # one that is about to do it itself
+                self.point_latest(name)
 
     def find(self, text: str, *, dropped: bool = False) -> StoredRun:
         """By id or the end of one, `latest`, `latest~2`, `EXPERIMENT/latest`, or its folder."""
@@ -156,8 +167,8 @@ class RunStore:
     def point_latest(self, name: str) -> None:
         """Let `latest` lead to the newest whole run, or nowhere."""
         with exclusive(self.folder(name)):
-            whole = [run.id for run in self.runs(name) if run.is_whole]
-            _lead(self.folder(name) / LATEST, whole[-1] if whole else None)
+            whole = [run.id for run in _runs_in(self.folder(name)) if run.is_whole]
+            _lead(self.folder(name) / LATEST, max(whole, default=None))
 
     def advance_latest(self, name: str, run_id: str) -> str | None:
         """Let `latest` lead to this run, unless a newer one was faster; returns where it led before."""
@@ -168,6 +179,11 @@ class RunStore:
             if before is None or before < run_id:
                 _lead(link, run_id)
             return before
+
+
+def _runs_in(folder: Path) -> list[StoredRun]:
+    folders = [path for path in folder.iterdir() if _ID.fullmatch(path.name)] if folder.is_dir() else []
+    return [run for path in folders if (run := read_run(path)) is not None]
 
 
 def _lead(link: Path, run_id: str | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import fcntl
 import json
 import os
 import re
@@ -90,6 +91,26 @@ def test_a_run_is_running_while_it_runs_and_killed_after_kill_minus_nine(toy: To
     assert json.loads(toy.run("runs", "--json").stdout)[0]["state"] == "killed"
     assert json.loads((run.folder / "run.json").read_text())["state"] == "killed"
     assert not (run.folder / "half").exists() and (run.folder / "grow").is_dir()
+
+
+def test_latest_leads_to_a_whole_run_that_was_killed_before_it_said_so(toy: ToyProject) -> None:
+    toy.run("run", "bread", "--virtual")
+    toy.run("run", "bread", "--virtual")
+    first, second = runs_of(toy)
+    link = toy.root / "runs" / "bread" / "latest"
+    for left_behind in (first.id, None):
+        link.unlink()
+        if left_behind:
+            link.symlink_to(left_behind)
+        assert [run.id for run in runs_of(toy)] == [first.id, second.id]
+        assert os.readlink(link) == second.id
+    link.unlink()
+    link.symlink_to(first.id)
+    held = os.open(second.folder, os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    runs_of(toy)
+    assert os.readlink(link) == first.id, "its process is there and does it itself"
+    os.close(held)
 
 
 def test_ctrl_c_says_what_is_kept_and_how_to_go_on(toy: ToyProject) -> None:
