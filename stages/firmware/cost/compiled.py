@@ -36,6 +36,7 @@ from stages.graph.memory.runtime_bound import runtime_bytes
 from stages.graph.simplify.simplification import simplify
 
 MOST_FLASH_BYTES = 64 << 20  # of images that are never run: whether one fits its board is decided by `place`
+_REMEMBERED = 96  # models of a few MB: what `prepare` compiles for every group, `cost` asks for again
 _PLACED = 32  # alignment in boards/firmware/core/placement.h
 _COPIED = ".data"
 
@@ -125,16 +126,16 @@ class Compiler:
     def model(self, widths: Sequence[int]) -> CompiledModel:
         key = tuple(widths)
         if key not in self._known:
+            if len(self._known) >= _REMEMBERED:
+                del self._known[next(iter(self._known))]
             drawn = ordered(stand_in(self.graph, key, self.full))
-            self._known = {  # the last one only: they are large
-                key: compile_within(
-                    simplify(drawn),
-                    runtime_bytes(drawn),
-                    weights=self.settings.weights,
-                    runtime=self.settings.runtime,
-                    chains=() if self.settings.fusion == "none" else None,
-                )
-            }
+            self._known[key] = compile_within(
+                simplify(drawn),
+                runtime_bytes(drawn),
+                weights=self.settings.weights,
+                runtime=self.settings.runtime,
+                chains=() if self.settings.fusion == "none" else None,
+            )
         return self._known[key]
 
     def tasks(self, widths: Sequence[int]) -> list[Task]:
