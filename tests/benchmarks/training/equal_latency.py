@@ -70,6 +70,9 @@ SUBJECTS = {  # narrow ones: there MACs say least about cycles, and training is 
         "cifar10", NetworkConfig(name="mobilenet_v2", width_multiplier=0.35, input_shape=(32, 32, 3), classes=10),
         "0.55M", 3,
     ),
+    "resnet18": Subject(
+        "cifar10", NetworkConfig(name="resnet18", width=8, input_shape=(32, 32, 3), classes=10), "3M", 3,
+    ),
     "dscnn_64": Subject("speech", NetworkConfig(name="dscnn", width=64), "1.9M", 4),
 }  # fmt: skip
 
