@@ -34,12 +34,17 @@ def given_back(
         if further:
             found = further[-1]
             continue
-        open_groups = _open_groups(rule, objectives, found)
-        if not open_groups:
+        still_open = _open_groups(rule, objectives, found)
+        if not still_open:
             return found
-        for group in sorted(open_groups, key=lambda group: -gain[group]):
-            trial = _with(found, group, open_groups[group])
-            found = found if objectives.exceeded(trial, exactly=True) else trial
+        while still_open:  # a step each in turn; one that is closed seldom opens again: the next turn asks all
+            for group in sorted(still_open, key=lambda group: -gain[group]):
+                trial = _with(found, group, still_open[group])
+                if objectives.exceeded(trial, exactly=True):
+                    del still_open[group]
+                else:
+                    found = trial
+            still_open = {group: wider[0] for group in still_open if (wider := _wider(rule, objectives, found, group))}
 
 
 def on_the_edge(rule: WidthRule, objectives: Objectives, widths: Sequence[int]) -> bool:
