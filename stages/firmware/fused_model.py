@@ -44,16 +44,24 @@ def plan_of(graph: Graph, calls: Sequence[KernelCall], weights: Weights | None, 
 
 def best_plan(graph: Graph, calls: Sequence[KernelCall], weights: Weights | None) -> Plan:
     """The one with the smallest arena."""
-    plain = plan_of(graph, calls, weights, ())
     may = {number for number, call in enumerate(calls) if can_be_fused(graph, number, call)}
     chains = OverlapProblem(graph, may).chains(range(len(graph.ops)))
     if not chains:
-        return plain
+        return plan_of(graph, calls, weights, ())
     fused = plan_of(graph, calls, weights, chains)
-    if plain.layout.arena_bytes - fused.layout.arena_bytes < plain.layout.arena_bytes / _WORTH:
-        return plain
-    higher = plan_of(graph, calls, weights, [_highest(graph, calls, weights, c, fused.layout) for c in chains])
+    unfused = arena_places(graph, distances=distances(graph, calls))
+    if not _is_worth(fused, max(live_bytes(unfused, len(graph.ops)))):  # a bound, which takes no packing to know
+        plain = plan_of(graph, calls, weights, ())
+        if not _is_worth(fused, plain.layout.arena_bytes):
+            return plain
+    high = [_highest(graph, calls, weights, chain, fused.layout) for chain in chains]
+    higher = fused if high == list(chains) else plan_of(graph, calls, weights, high)
     return higher if higher.layout.arena_bytes <= fused.layout.arena_bytes else fused
+
+
+def _is_worth(fused: Plan, plain_bytes: int) -> bool:
+    """Whether the arena is smaller by enough than one of so many bytes, or of more."""
+    return plain_bytes - fused.layout.arena_bytes >= plain_bytes / _WORTH
 
 
 def _planned(

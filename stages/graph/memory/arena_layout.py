@@ -93,8 +93,10 @@ def arena_layout(graph: Graph, distances: Distances | None = None) -> ArenaLayou
         overlapping = arena_places(graph, distances=distances)
         live = live_bytes(overlapping, len(graph.ops))
         places, found, proven = _packed([overlapping], max(live))
-        if _height(places, found) > max(live):  # without overlap it is a layout, too
-            plain, offsets, _ = _packed(candidates, max(live))
+        # Without overlap it is a layout, too; packing takes long, so only where one could be lower.
+        lower = [each for each in candidates if max(live_bytes(each, len(graph.ops))) < _height(places, found)]
+        if lower and _height(places, found) > max(live):
+            plain, offsets, _ = _packed(lower, max(live))
             if _height(plain, offsets) < _height(places, found):
                 places, found, proven = plain, offsets, False
     else:
