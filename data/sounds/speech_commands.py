@@ -2,12 +2,14 @@
 
 The protocol of Warden 2018 (arXiv:1804.03209): clips in validation_list.txt and testing_list.txt are held out, all
 others train; unknown and silence are each a tenth as many as the keyword clips of their split, unknown drawn by seed.
+Training may be given more of the unknown ones (`unknown_share`): what is said to a device is mostly none of its words.
 Refuses a copy that lacks a word, a list, a listed clip or the noise, has words of neither version, or in which a
 speaker is in two splits.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -22,7 +24,7 @@ from pipeline.errors import StageError
 
 LISTS: Mapping[Split, str] = {"validation": "validation_list.txt", "test": "testing_list.txt"}
 VERSIONS = ("speech_commands_v0.01", "speech_commands_v0.02")
-_SHARE = 10  # keyword clips for each example of unknown, and of silence
+SHARE = 0.1  # of the keyword clips: as many examples of unknown, and of silence
 
 _TRAIN = Mixing(
     shift_samples=SAMPLE_RATE_HZ // 10,
@@ -34,7 +36,9 @@ _TRAIN = Mixing(
 )
 
 
-def speech_commands_corpus(name: str, root: Path, *, copies: int, seed: int, origin: str = "local copy") -> Corpus:
+def speech_commands_corpus(
+    name: str, root: Path, *, copies: int, seed: int, unknown_share: float = SHARE, origin: str = "local copy"
+) -> Corpus:
     """The corpus below `root`, or below `root/NAME` where that exists.
 
     A copy of the other version is recognised by its words and used; the source line says so.
@@ -46,7 +50,13 @@ def speech_commands_corpus(name: str, root: Path, *, copies: int, seed: int, ori
     noises = recorded_noises(folder / NOISE_FOLDER)
     splits = {
         split: _split_audio(
-            manifest, WavClips(folder, names[split], padded), noises, split, copies if split == "train" else 1, seed
+            manifest,
+            WavClips(folder, names[split], padded),
+            noises,
+            split,
+            copies=copies if split == "train" else 1,
+            seed=seed,
+            unknown_share=unknown_share if split == "train" else SHARE,
         )
         for split in SPLITS
     }
@@ -74,15 +84,22 @@ def _words(folder: Path) -> set[str]:
 
 
 def _split_audio(
-    manifest: Manifest, clips: WavClips, noises: Sequence[Float], split: Split, copies: int, seed: int
+    manifest: Manifest,
+    clips: WavClips,
+    noises: Sequence[Float],
+    split: Split,
+    *,
+    copies: int,
+    seed: int,
+    unknown_share: float,
 ) -> SplitAudio:
     label_of = {word: manifest.classes.index(word) for word in manifest.keywords}
     words = [name.partition("/")[0] for name in clips.names]
     said = [i for i, word in enumerate(words) if word in label_of]
     others = [i for i, word in enumerate(words) if word not in label_of]
-    tenth = -(-len(said) // _SHARE)
-    drawn = np.random.default_rng([seed, SPLITS.index(split)]).permutation(others)[:tenth]
-    takes = [*said, *sorted(int(i) for i in drawn), *[NO_CLIP] * tenth]
+    silent, strange = (math.ceil(len(said) * share) for share in (SHARE, unknown_share))
+    drawn = np.random.default_rng([seed, SPLITS.index(split)]).permutation(others)[:strange]
+    takes = [*said, *sorted(int(i) for i in drawn), *[NO_CLIP] * silent]
     unknown, silence = manifest.classes.index(UNKNOWN), manifest.classes.index(SILENCE)
     labels = [silence if take == NO_CLIP else label_of.get(words[take], unknown) for take in takes]
     return SplitAudio(

@@ -42,6 +42,10 @@ class DataConfig(Config):
     augment: Literal["copies", "on_the_fly"] | None = None
     seed: NonNegativeInt = 1  # of noise, shift, loudness, the choice of unknown words and the built-in pictures
 
+    # Of Speech Commands: training clips of other words for each clip of a keyword, as far as there are any. The
+    # published protocol has a tenth, and the held-out splits keep it.
+    unknown_share: float = Field(default=0.1, gt=0, le=2)
+
     voices: PositiveInt = 58  # of the built-in corpus: all that its manifest lists
     prosodies: PositiveInt = 5  # ways in which each voice of the built-in corpus says each word: 720 test clips
     copies: PositiveInt = 3  # augmented examples of each training clip; one with `augment: on_the_fly`

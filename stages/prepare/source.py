@@ -46,7 +46,12 @@ def open_data(data: DataConfig, progress: Progress) -> Corpus | ImageSet:
 
 def _speech_commands(where: Located, data: DataConfig) -> Corpus:
     return speech_commands_corpus(
-        data.source, where.folder, copies=data.clip_copies, seed=data.seed, origin=where.origin
+        data.source,
+        where.folder,
+        copies=data.clip_copies,
+        seed=data.seed,
+        unknown_share=data.unknown_share,
+        origin=where.origin,
     )
 
 

@@ -45,8 +45,8 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def counts(root: Path, split: str, copies: int = 1) -> list[int]:
-    corpus = speech_commands_corpus(NAME, root, copies=copies, seed=1)
+def counts(root: Path, split: str, copies: int = 1, unknown_share: float = 0.1) -> list[int]:
+    corpus = speech_commands_corpus(NAME, root, copies=copies, seed=1, unknown_share=unknown_share)
     return np.bincount(corpus.splits[split].labels, minlength=12).tolist()  # type: ignore[index]
 
 
@@ -59,6 +59,14 @@ def test_counts_follow_the_lists_with_a_tenth_of_silence_and_of_unknown(root: Pa
 def test_copies_multiply_the_training_split_only(root: Path) -> None:
     assert counts(root, "train", copies=3) == [18] * 12
     assert counts(root, "test", copies=3) == [3] * 12
+
+
+def test_training_may_have_more_of_the_unknown_words_and_the_held_out_clips_stay(root: Path) -> None:
+    assert counts(root, "train", unknown_share=0.5) == [6] * 10 + [6, 30]
+    assert counts(root, "train", unknown_share=2) == [6] * 10 + [6, 120]  # all there are
+    drawn = [speech_commands_corpus(NAME, root, copies=1, seed=1, unknown_share=share).splits for share in (0.1, 0.5)]
+    assert set(drawn[0]["train"].takes) < set(drawn[1]["train"].takes)
+    assert all(np.array_equal(drawn[0][split].takes, drawn[1][split].takes) for split in ("validation", "test"))
 
 
 def test_speakers_are_those_of_the_lists(root: Path) -> None:
