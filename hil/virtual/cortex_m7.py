@@ -4,8 +4,9 @@ Turns how often each code block followed each other (from the profiler) into cyc
 one multiply-accumulate pipe with an accumulator that chains every cycle; SIMD extension, packing and saturation in
 the older slot only; two loads together only from different banks; one store, one branch, one shifter; LDM, STM, LDRD,
 STRD and divisions alone; a load's value reaches a multiplier after two cycles; a multiply does not pair with a store.
-A block costs what it adds behind its predecessor. A conditional branch is taken to be mispredicted as often as it
-takes its rarer way. Line fills are no part of this: see `profiler.py`.
+A block costs what it adds behind its predecessor; blocks that QEMU cut where a page ends are joined again: a core knows
+of no pages. A conditional branch is taken to be mispredicted as often as it takes its rarer way. Line fills are no part
+of this: see `profiler.py`.
 
 How far off it is, area by area, is in `model_error.py`: against published latencies of other software on the H743 this
 zero-wait part alone gives 0.87 to 1.01 of them, nine networks.
@@ -22,12 +23,15 @@ from hil.virtual.instruction import FLAGS, FP_FLAGS, CoreParameters, Decoder, In
 _ONE_OF_A_KIND = (Pipe.MULTIPLY, Pipe.STORE, Pipe.BRANCH, Pipe.FLOAT, Pipe.SHIFT)
 
 
+Block = tuple[int, int]  # address, instructions
+
+
 @dataclass(frozen=True)
 class Edge:
     """Block `to` was executed `times` times right after block `before` (None: nothing known before it)."""
 
-    before: tuple[int, int] | None  # address, instructions
-    to: tuple[int, int]
+    before: Block | None
+    to: Block
     times: int
 
 
@@ -131,22 +135,58 @@ class CycleModel:
 
     def __init__(self, decoder: Decoder) -> None:
         self._decoder = decoder
-        self._added: dict[tuple[tuple[int, int] | None, tuple[int, int]], float] = {}
+        self._added: dict[tuple[Block | None, Block], float] = {}
 
     def cycles(self, edges: Sequence[Edge]) -> int:
         """Cycles of everything that `edges` says was executed, with memory that answers at once."""
+        edges = self._joined(edges)
         issue = sum(edge.times * self._cycles_added(edge) for edge in edges)
         return round(issue + self._branch_cycles(edges))
 
     def multiplies(self, edges: Sequence[Edge]) -> int:
         """Instructions of the multiplier, which takes one a cycle."""
-        times: Counter[tuple[int, int]] = Counter()
+        times: Counter[Block] = Counter()
         for edge in edges:
             times[edge.to] += edge.times
         return sum(
             count * sum(one.pipe is Pipe.MULTIPLY for one in self._decoder.block(*block))
             for block, count in times.items()
         )
+
+    def _joined(self, edges: Sequence[Edge]) -> list[Edge]:
+        """With blocks that always follow each other, without a branch between them, as one."""
+        into: dict[Block, Counter[Block | None]] = defaultdict(Counter)
+        out: dict[Block, Counter[Block]] = defaultdict(Counter)
+        for edge in edges:
+            into[edge.to][edge.before] += edge.times
+            if edge.before is not None:
+                out[edge.before][edge.to] += edge.times
+        following = {
+            block: behind
+            for block, successors in out.items()
+            for behind, times in successors.items()
+            if into[behind].total() == times == into[block].total() and self._runs_into(block, behind)
+        }
+        tails = set(following.values())
+        wholes, last_of = {}, {}
+        for head in following.keys() - tails:
+            block, count = head, head[1]
+            while block in following:
+                block = following[block]
+                count += block[1]
+            wholes[head] = last_of[block] = (head[0], count)
+        return [
+            Edge(
+                last_of.get(edge.before, edge.before) if edge.before else None, wholes.get(edge.to, edge.to), edge.times
+            )
+            for edge in edges
+            if edge.to not in tails
+        ]
+
+    def _runs_into(self, block: Block, behind: Block) -> bool:
+        last = self._decoder.block(*block)[-1]
+        is_jump = last.pipe is Pipe.BRANCH or last.is_return
+        return not is_jump and last.address + last.size_bytes == behind[0]
 
     def _cycles_added(self, edge: Edge) -> float:
         key = (edge.before, edge.to)
@@ -159,15 +199,17 @@ class CycleModel:
         return self._added[key]
 
     def _branch_cycles(self, edges: Sequence[Edge]) -> float:
-        ways: dict[tuple[int, int], Counter[int]] = defaultdict(Counter)
+        ways: dict[int, Counter[int]] = defaultdict(Counter)  # of each branch, whichever block ends with it
+        lasts = {}
         for edge in edges:
             if edge.before is not None:
-                ways[edge.before][edge.to[0]] += edge.times
+                last = self._decoder.block(*edge.before)[-1]
+                lasts[last.address] = last
+                ways[last.address][edge.to[0]] += edge.times
         total, core = 0.0, self._decoder.core
-        for block, successors in ways.items():
-            last = self._decoder.block(*block)[-1]
-            if last.is_return:
+        for address, successors in ways.items():
+            if lasts[address].is_return:
                 total += core.return_cycles * successors.total()
-            elif last.is_conditional_branch:
+            elif lasts[address].is_conditional_branch:
                 total += core.mispredicted_cycles * (successors.total() - max(successors.values()))
         return total
