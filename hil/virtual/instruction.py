@@ -104,6 +104,7 @@ class Instruction:
     is_store: bool
     is_return: bool  # changes the PC to a value from a register or from memory
     is_conditional_branch: bool
+    target: int | None = None  # of a branch to a fixed address
     priced_by: tuple[str, str] = ("", "")  # the parameters behind `cycles` and `latency`, where one is
 
     def at(self, core: CoreParameters) -> Instruction:
@@ -188,6 +189,7 @@ def classified(raw: Any) -> Instruction:
         is_load=is_load,
         is_store=is_store,
         is_return=is_return,
+        target=operands[-1].imm if pipe is Pipe.BRANCH and operands[-1].type == arm.ARM_OP_IMM else None,
         priced_by=(_slow_kind(name), _latency_kind(name, pipe, is_load)),
         is_conditional_branch=name in ("cbz", "cbnz") or (name[:1] == "b" and name[1:] in _CONDITIONS),
     )

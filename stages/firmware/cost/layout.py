@@ -17,6 +17,7 @@ from hil.virtual.profiler import MemoryKind
 from hil.virtual.program import Program
 from hil.virtual.replay.lines import LOAD, STORE, Piece, Touches
 from stages.firmware.cost.bench import Price
+from stages.firmware.cost.invoke_code import INVOKE, OwnEvents, own_events, packed
 from stages.firmware.cost.trace import TracedPiece, constant_names
 from stages.firmware.memory.regions import SHORT_OUTPUT_BYTES
 from stages.firmware.model_source import CompiledModel
@@ -48,6 +49,7 @@ class Reference:
     constants: int  # where those of model.c begin
     bulk: int
     ops: int
+    own: tuple[OwnEvents, ...]  # of model_invoke, by op; empty where unknown
     fast_bytes: int  # that the network takes of the first RAM
 
 
@@ -70,6 +72,7 @@ def reference_of(program: Program, model: CompiledModel, placement: Placement, p
         constants=places.address + places.size_bytes,
         bulk=program.sections[".bulk"].address,
         ops=len(model.calls),
+        own=own_events(program, invoke, len(model.calls)),
         fast_bytes=_fast_bytes(model, placement, prices),
     )
 
@@ -109,16 +112,21 @@ class Layout:
     def touches(self) -> Iterator[Touches]:
         """Of the copy of the input, then of every op."""
         yield self._input_copy()
-        code = self._reference.first_call + self._shift
+        reference = self._reference
+        code = reference.first_call + self._shift
+        is_known = len(reference.own) == len(self._prices)  # else: as long as the calls of the bench
+        invoke = Piece(INVOKE, INVOKE + reference.invoke_bytes, reference.invoke + self._shift, "flash")
         for index, price in enumerate(self._prices):
             assert price.trace is not None
-            pieces = []
+            pieces, events = [invoke], price.trace.events
             for traced in price.trace.pieces:
-                found = self._place(index, traced, code)
+                found = None if is_known and traced.what == "call" else self._place(index, traced, code)
                 if found is not None:
                     pieces.append(Piece(traced.start, traced.end, *found))
             code += _call_bytes(price)
-            yield Touches(price.trace.events, pieces)
+            if is_known:
+                events = reference.own[index].before + events + reference.own[index].behind
+            yield Touches(events, pieces)
 
     def _place(self, index: int, traced: TracedPiece, code: int) -> tuple[int, MemoryKind] | None:
         """Where a piece is now; None: nowhere that counts."""
@@ -206,7 +214,7 @@ class Layout:
             for offset in range(copied, copied + size, _PLACED):
                 words += [_BUFFER + offset & ~3 | LOAD, _TENSORS + offset & ~3 | STORE]
             copied += size
-        return Touches(b"".join(word.to_bytes(4, "little") for word in words), pieces)
+        return Touches(packed(words), pieces)
 
 
 def _memory(model: CompiledModel, placement: Placement) -> Iterator[tuple[str, str, int]]:
