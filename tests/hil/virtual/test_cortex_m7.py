@@ -100,6 +100,42 @@ def test_loop_costs_its_rounds_and_one_misprediction(assemble: Assemble) -> None
     assert abs(CycleModel(Decoder(program)).cycles(edges) - expected) <= 1
 
 
+DOTS = """
+    1: ldr r2, [r1], #4
+    ldr r3, [r0], #4
+    smlad r6, r2, r3, r6
+    mul r7, r6, r6
+    subs r5, #1
+    bne 1b
+    bx lr
+"""
+
+
+@pytest.mark.parametrize("first", [1, 2, 3, 4, 5])
+def test_a_loop_that_lies_across_a_page_takes_as_long_as_elsewhere(assemble: Assemble, first: int) -> None:
+    program = assemble(DOTS)
+    decoder = Decoder(program)
+    sizes = [one.size_bytes for one in decoder.block(0, 6)]
+    whole, end = (0, 6), (sum(sizes), 1)
+    uncut = [Edge(None, whole, 1), Edge(whole, whole, 99), Edge(whole, end, 1)]
+    head, tail = (0, first), (sum(sizes[:first]), 6 - first)  # QEMU ends a block where a page ends
+    cut = [Edge(None, head, 1), Edge(head, tail, 100), Edge(tail, head, 99), Edge(tail, end, 1)]
+    assert CycleModel(decoder).cycles(cut) == CycleModel(decoder).cycles(uncut)
+    assert CycleModel(decoder).multiplies(cut) == 200
+
+
+def test_the_ways_of_a_branch_count_together_whichever_block_ends_with_it(assemble: Assemble) -> None:
+    program = assemble(LOOP)
+    decoder = Decoder(program)
+    body = (2, 3)
+    end = (2 + sum(one.size_bytes for one in decoder.block(*body)), 1)
+    entry = (0, 4)  # from the top into the loop: another block for QEMU, but the same branch
+    edges = [Edge(None, entry, 10), Edge(entry, body, 10), Edge(body, body, 80), Edge(body, end, 10)]
+    again = [Edge(None, entry, 10), Edge(entry, body, 4), Edge(entry, end, 6), Edge(body, body, 86), Edge(body, end, 4)]
+    model = CycleModel(decoder)
+    assert model._branch_cycles(edges) == model._branch_cycles(again) == 10 * 8
+
+
 def test_branch_that_goes_both_ways_is_mispredicted_as_often_as_its_rarer_way(assemble: Assemble) -> None:
     program = assemble("cmp r0, r1\n beq 1f\n add r2, r3, r4\n 1: add r5, r6, r7")
     test, other, target = (0, 2), (4, 1), (8, 1)
