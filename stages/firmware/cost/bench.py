@@ -129,8 +129,7 @@ class KernelPlaces:
 class Setting:
     """How the kernels are compiled, and what core runs them.
 
-    `kernels`: where they lie. QEMU runs code in pieces that end with a page, and the cycle model sees a piece and the
-    one before, so that the same code is a little faster or slower elsewhere.
+    `kernels`: where they lie, so that what they touch is in the same lines as in the firmware.
     """
 
     optimise: str
