@@ -102,9 +102,11 @@ class Layout:
         self._generated = dict(self._generated_functions())
         self._fused = dict(self._fused_functions())
         self._shift = self._fused_end - (reference.model + reference.fused_bytes)  # of model_invoke
-        invoke_bytes = sum(_call_bytes(price) for price in prices)
-        # The rest of model_invoke: what marks do when time is taken, and addresses, for each op.
-        invoke_bytes += (reference.invoke_bytes - reference.call_bytes) * len(prices) // reference.ops
+        invoke_bytes = reference.invoke_bytes
+        if len(prices) != reference.ops:
+            # The rest of model_invoke: what marks do when time is taken, and addresses, for each op.
+            invoke_bytes = (reference.invoke_bytes - reference.call_bytes) * len(prices) // reference.ops
+            invoke_bytes += sum(_call_bytes(price) for price in prices)
         self._shift_behind = self._shift + _up(invoke_bytes, _WORD) - _up(reference.invoke_bytes, _WORD)
         self._constants = dict(self._constant_places())
         self._memory, self._buffer = self._memory_places()
