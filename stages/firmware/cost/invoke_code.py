@@ -38,7 +38,9 @@ def own_events(program: Program, invoke: int, ops: int) -> tuple[OwnEvents, ...]
     marks = {symbol.address for symbol in program.functions if symbol.name == _MARK}
     found: list[list[int]] = [[]]
     following: list[int] | None = None
-    while True:
+    seen: set[int] = set()
+    while address not in seen:  # a loop between marks is not understood
+        seen.add(address)
         (one,) = decoder.block(address, 1)
         is_mark = one.target in marks
         found[-1] += _code(one, invoke)
@@ -55,6 +57,7 @@ def own_events(program: Program, invoke: int, ops: int) -> tuple[OwnEvents, ...]
             parts = found[1:-1]  # before the first mark and behind the last is no op
             return tuple(map(_split, parts)) if len(parts) == ops else ()
         address = one.target if one.target is not None and one.mnemonic == "b" else end
+    return ()
 
 
 def _code(one: Instruction, invoke: int) -> list[int]:
