@@ -20,9 +20,11 @@ from hil.virtual.instruction import CoreParameters
 from hil.virtual.program import Program, read_program
 from pipeline.errors import StageError
 from stages.firmware.build.image import build_images, write_sources
+from stages.firmware.build.toolchain import Toolchain
 from stages.firmware.cost.bench import Price, Setting, Task, kernel_places
 from stages.firmware.cost.fills import fill_cycles
 from stages.firmware.cost.layout import PLACE_BYTES, Layout, Reference, reference_of
+from stages.firmware.cost.own_code import own_code
 from stages.firmware.cost.price_list import PriceList
 from stages.firmware.cost.settings import FirmwareSettings
 from stages.firmware.cost.stand_in import ordered, stand_in
@@ -160,7 +162,8 @@ class Compiler:
         setting = self._placed_setting(board, image)
         found = prices.of(_tasks(model), setting, traced=True)
         reference = self._reference(image, board, setting, prices)
-        fills = fill_cycles(Layout(model, placement, board, found, reference), board)
+        own = own_code(model, placement, Toolchain(optimise=setting.optimise, path_names={}, fpu=board.fpu))
+        fills = fill_cycles(Layout(model, placement, board, found, reference, own), board)
         return Cost(
             layers=tuple(
                 LayerCost(

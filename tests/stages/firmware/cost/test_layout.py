@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from torch import nn
 
 from boards import load_board
+from stages.firmware.build.toolchain import Toolchain
 from stages.firmware.cost.compiled import Compiler
+from stages.firmware.cost.invoke_code import own_events
 from stages.firmware.cost.layout import Layout
+from stages.firmware.cost.own_code import own_code
 from stages.firmware.cost.price_list import PriceList
 from stages.firmware.cost.settings import FirmwareSettings
+from stages.firmware.cost.trace import constant_names
+from stages.firmware.fast.dot import Weights
 from stages.nets.channels import find_channels
 from tests.stages.firmware.cost.branching import layer
 
-LINE_BYTES = 32
+RAM = 0x20000000
 
 
 def inverted(inputs: int, outputs: int) -> nn.Sequential:
@@ -22,10 +28,11 @@ def inverted(inputs: int, outputs: int) -> nn.Sequential:
     return nn.Sequential(layer(inputs, wide, 1), layer(wide, wide, 3, groups=wide), layer(wide, outputs, 1))
 
 
-def test_code_and_constants_lie_where_an_image_of_other_widths_says(tmp_path: Path) -> None:
+@pytest.mark.parametrize("weights", ["fast", "small"])
+def test_code_and_constants_lie_where_an_image_of_other_widths_says(tmp_path: Path, weights: Weights) -> None:
     parts = [layer(3, 8, 3, 2), inverted(8, 24), inverted(24, 24), nn.AvgPool2d(16), nn.Flatten(), nn.Linear(24, 5)]
     channels, board = find_channels(nn.Sequential(*parts), (32, 32, 3)), load_board("nucleo_f767zi")
-    compiler, prices = Compiler(channels.graph, channels.widths, FirmwareSettings()), PriceList(tmp_path)
+    compiler, prices = Compiler(channels.graph, channels.widths, FirmwareSettings(weights=weights)), PriceList(tmp_path)
     compiler.cost(channels.widths, board, prices)  # has an image built, which is the reference
     (image,) = compiler._images.values()
     model = compiler.model([width - 3 for width in channels.widths])
@@ -34,14 +41,17 @@ def test_code_and_constants_lie_where_an_image_of_other_widths_says(tmp_path: Pa
     setting, placement = compiler._placed_setting(board, image), compiler._placement(model, board)
     found = prices.of(compiler.tasks([width - 3 for width in channels.widths]), setting, traced=True)
     reference = compiler._reference(image, board, setting, prices)
-    layout = Layout(model, placement, board, found, reference)
+    own = own_code(model, placement, Toolchain(optimise=setting.optimise, path_names={}, fpu=board.fpu))
+    layout = Layout(model, placement, board, found, reference, own)
 
     linked = compiler._link(model, placement, board).twin
-    functions = {symbol.name: symbol.address for symbol in linked.functions}
-    objects = {place.address for place in linked.objects.values()}
-    assert image.twin.functions != linked.functions
-    assert layout._generated == {name: functions[name] for name in model.assembly}
-    assert all(address in objects for address, kind in layout._constants.values() if kind == "flash")
-    # Alone, a function may have a literal more or less than beside another one.
-    there = sorted(address for name, address in functions.items() if name.startswith("fused_"))
-    assert all(abs(a - b) < LINE_BYTES for a, b in zip(sorted(layout._fused.values()), there, strict=True))
+    functions = {symbol.name: symbol for symbol in linked.functions}
+    assert image.twin.objects != linked.objects
+    assert layout._generated == {name: functions[name].address for name in model.assembly}
+    assert {symbol.name for symbol in layout._own.functions if symbol.name.startswith("fused_")}
+    assert all(functions[symbol.name] == symbol for symbol in layout._own.functions if symbol.size_bytes)
+    there = [linked.objects[name].address for call in model.calls for name in constant_names(call)]
+    places = [address for address, kind in layout._constants.values() if kind == "flash"]
+    assert places == [address for address in there if address < RAM]  # others are copied
+    invoke = functions["model_invoke"].address
+    assert len(own_events(layout._own, invoke, len(model.calls))) == len(model.calls), "model_invoke was not understood"
