@@ -22,5 +22,7 @@ class QatConfig(Config):
     ranges: Literal["least_error", "percentile", "learned"] = "least_error"
     percentile: float = Field(default=99.99, gt=50, le=100)
     bias_correction: bool = False  # biases take up what rounding adds to the mean of a channel (arXiv:1906.04721)
+    # best: of the calibrated network and the ones behind each epoch, the one that is best on the validation examples.
+    keep: Literal["last", "best"] = "last"
     threads: int = Field(default=2, ge=1)  # part of the result: sums are split among them
     seed: int = Field(default=0, ge=0)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -26,7 +26,7 @@ from stages.training.config import PLAIN, TrainingConfig
 from stages.training.distillation import Teacher
 from stages.training.evaluation import accuracy, predictions
 from stages.training.examples import Examples, Split
-from stages.training.parallel import own_share
+from stages.training.parallel import own_share, told_by_first
 
 EVALUATED_AT_ONCE = 32  # samples: the doubles of a layer stay near the cache
 _BEFORE_TRAINING = -1  # in place of an epoch: the draw of the calibration samples
@@ -40,15 +40,38 @@ class QatRun(loop.Run):
     calibration: Tensor
     validation: Split
     epochs: int
+    best: Best | None = None  # where the best one is kept
 
     def begin_epoch(self) -> None:
+        self.note_best()
         last = self.epochs // 2 if self.net.learns_ranges else self.epochs - 1
         if self.epoch < max(1, last):
             self.net.calibrate(self.calibration)
+        if self.best is not None and self.epoch == 0:
+            self._keep(told_by_first(self.validation_accuracy))  # calibrated only
+
+    def note_best(self) -> None:
+        """Before the network is changed again: whether the last epoch made it better than it ever was."""
+        if self.best is not None and self.accuracies and self.accuracies[-1] > self.best.accuracy:
+            self._keep(self.accuracies[-1])
+
+    def _keep(self, found: float) -> None:
+        self.best = Best(found, {name: value.clone() for name, value in self.net.state_dict().items()})
 
     def validation_accuracy(self) -> float:
         found = predictions(self.net, self.net, self.validation.x, EVALUATED_AT_ONCE)
         return accuracy(found, self.validation.y)
+
+    def own_state(self) -> dict[str, Any]:
+        return {} if self.best is None else {"best_accuracy": self.best.accuracy, "best": self.best.state}
+
+
+@dataclass(frozen=True)
+class Best:
+    """A network as it was, and how good it was on the validation examples."""
+
+    accuracy: float = 0.0
+    state: dict[str, Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,12 +106,14 @@ class Tuning:
     def start(self, stored: Mapping[str, Any] | None = None) -> QatRun:
         """A new run, or one that takes up stored weights; should they not fit, the network is untouched."""
         net = self.network if stored is None else deepcopy(self.network)
+        best = Best(stored["best_accuracy"], stored["best"]) if stored and "best" in stored else Best()
         return QatRun(
             net=net,
             optimiser=torch.optim.Adam(net.parameters(), lr=self.config.learning_rate),
             calibration=self.samples,
             validation=self.examples.validation,
             epochs=self.config.epochs,
+            best=best if self.config.keep == "best" else None,
             device=net.scales.device,
             teacher=self.teacher,
         )
@@ -105,6 +130,9 @@ def train(tuning: Tuning, progress: Progress, checkpoint: Checkpoint) -> QatRun:
     run = loop.train(tuning.recipe, tuning.start, tuning.batches, progress, checkpoint)
     if tuning.config.epochs == 0:
         run.begin_epoch()
+    run.note_best()
+    if run.best is not None:
+        run.net.load_state_dict(run.best.state)
     if tuning.config.bias_correction:
         run.net.correct_biases(tuning.samples)
     return run

@@ -183,6 +183,25 @@ def test_no_epochs_means_calibration_only(task: SmallTask, tmp_path: Path) -> No
     assert read_json(result.qat_metrics)["losses"] == []
 
 
+@pytest.mark.parametrize("learning_rate", [2e-2, 0.5])  # learns; forgets
+def test_the_best_epoch_is_kept_and_a_killed_run_ends_with_the_same_bytes(
+    task: SmallTask, tmp_path: Path, learning_rate: float
+) -> None:
+    config = CONFIG.model_copy(update={"keep": "best", "learning_rate": learning_rate})
+    kept = quantised(task, tmp_path / "kept", config=config)
+    calibrated = quantised(task, tmp_path / "calibrated", config=CONFIG.model_copy(update={"epochs": 0}))
+    rows = kept.qat_history.read_text().splitlines()[1:]
+    behind_epochs = [float(row.split(",")[-1]) for row in rows]
+    before = read_json(calibrated.qat_metrics)["fake_quant"]["validation"]
+    best = read_json(kept.qat_metrics)["fake_quant"]["validation"]
+    assert len(rows) == config.epochs and best == pytest.approx(max(before, *behind_epochs), abs=1e-4)
+    assert learning_rate != CONFIG.learning_rate or best > before
+    with pytest.raises(Killed):
+        quantised(task, tmp_path / "killed", config=config, progress=KilledAfter(2))
+    resumed = quantised(task, tmp_path / "killed", config=config)
+    assert resumed.qat_network.read_bytes() == kept.qat_network.read_bytes()
+
+
 def test_weights_of_another_network_are_refused(task: SmallTask, tmp_path: Path) -> None:
     other = tmp_path / "other.pt"
     torch.save({"unknown": torch.zeros(2)}, other)
