@@ -212,7 +212,7 @@ class Compiler:
         key = board.name, _kernels(image.model)
         if key not in self._references:
             found = prices.of(_tasks(image.model), setting, traced=True)
-            self._references[key] = reference_of(image.twin, image.model, image.placement, found)
+            self._references[key] = reference_of(image.twin, image.model, image.placement)
             self._beside[_kinds(image.model, image.placement, board)] = image.beside_bytes(found)
         return self._references[key]
 

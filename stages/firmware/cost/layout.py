@@ -19,13 +19,14 @@ from stages.firmware.cost.bench import Price
 from stages.firmware.cost.invoke_code import INVOKE, own_events, packed
 from stages.firmware.cost.own_code import OwnCode
 from stages.firmware.cost.trace import TracedPiece, constant_names
-from stages.firmware.memory.regions import SHORT_OUTPUT_BYTES
+from stages.firmware.memory.regions import MARK_BYTES, SHORT_OUTPUT_BYTES
 from stages.firmware.model_source import CompiledModel
 from stages.firmware.placement import Placement
 
 _PLACED = 32  # alignment in boards/firmware/core/placement.h
 _GENERATED = 8  # alignment of generated functions
 _WORD = 4  # alignment of others
+_VARIABLES = 8  # alignment of .data and .bss in sections.ld
 _CONSTANTS = 32  # alignment of all of them in sections.ld
 _APART = 1 << 26  # constants from code, as long as nobody knows where that ends
 _OWN = re.compile(r"(fused_\d+|model_(invoke|input|output|reset))\b")  # functions of model.c
@@ -44,11 +45,12 @@ class Reference:
     own_end: int  # of model.c's functions
     code_end: int
     constants: int  # where those of model.c begin
-    bulk: int
-    fast_bytes: int  # that the network takes of the first RAM
+    copies: int  # where RAM begins that holds copied constants
+    cleared_bytes: int  # variables behind those, without what every op takes
+    fast_bytes: int  # memory of others behind the network's in the first RAM
 
 
-def reference_of(program: Program, model: CompiledModel, placement: Placement, prices: Sequence[Price]) -> Reference:
+def reference_of(program: Program, model: CompiledModel, placement: Placement) -> Reference:
     """What a linked image says of others."""
     functions = {symbol.name: symbol.address for symbol in program.functions}
     own = [symbol for symbol in program.functions if _OWN.match(symbol.name)]
@@ -59,8 +61,9 @@ def reference_of(program: Program, model: CompiledModel, placement: Placement, p
         own_end=max(each.address + each.size_bytes for each in own),
         code_end=code.address + code.size_bytes,
         constants=program.objects[_FIRST_CONSTANT].address,
-        bulk=program.sections[".bulk"].address,
-        fast_bytes=_fast_bytes(model, placement, prices),
+        copies=program.sections[".data"].address,
+        cleared_bytes=program.sections[".bss"].size_bytes - MARK_BYTES * len(model.calls),
+        fast_bytes=program.sections[".fast"].size_bytes - _placed_bytes(model, placement, _FAST),
     )
 
 
@@ -156,8 +159,7 @@ class Layout:
 
     def _memory_places(self) -> tuple[dict[str, tuple[int, MemoryKind]], tuple[int, MemoryKind]]:
         """Arenas and scratch memory, and the link's buffer of the input."""
-        more = _fast_bytes(self._model, self._placement, self._prices) - self._reference.fast_bytes
-        address = _up(self._reference.bulk + more, _PLACED)
+        address = bulk = self._bulk_start()
         if self._model.output_bytes > SHORT_OUTPUT_BYTES:
             address += _up(self._model.output_bytes, _PLACED)
         buffer = address, self._kinds[_BULK]
@@ -169,8 +171,17 @@ class Layout:
                 found[name] = address, self._kinds[_BULK]
                 address += size
             else:
-                found[name] = self._reference.bulk, self._kinds[_FAST]
+                found[name] = bulk, self._kinds[_FAST]  # somewhere before it, which does not matter
         return found, buffer
+
+    def _bulk_start(self) -> int:
+        """Behind copied constants, variables and the first RAM's memory (boards/firmware/core/sections.ld)."""
+        copied = _constants(self._model, self._placement, self._prices)
+        address = self._reference.copies + sum(_up(size, _WORD) for *_, size, in_ram in copied if in_ram)
+        marks = MARK_BYTES * len(self._model.calls)
+        address = _up(address, _VARIABLES) + _up(self._reference.cleared_bytes + marks, _VARIABLES)
+        address = _up(address, _PLACED) + _placed_bytes(self._model, self._placement, _FAST)
+        return _up(address + self._reference.fast_bytes, _PLACED)
 
     def _tensor(self, tensor: int) -> tuple[int, MemoryKind]:
         spill = self._placement.spill
@@ -220,9 +231,12 @@ def _called(call: str) -> str:
     return call.partition("(")[0]
 
 
-def _fast_bytes(model: CompiledModel, placement: Placement, prices: Sequence[Price]) -> int:
-    copied = sum(_up(size, _WORD) for *_, size, in_ram in _constants(model, placement, prices) if in_ram)
-    return copied + sum(_up(size, _PLACED) for _, macro, size in _memory(model, placement) if macro == _FAST)
+def _placed_bytes(model: CompiledModel, placement: Placement, region: str) -> int:
+    end = 0
+    for _, macro, size in _memory(model, placement):
+        if macro == region:
+            end = _up(end, _PLACED) + size
+    return _up(end, _WORD)
 
 
 def _up(size: int, step: int) -> int:

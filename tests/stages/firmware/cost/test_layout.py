@@ -55,3 +55,4 @@ def test_code_and_constants_lie_where_an_image_of_other_widths_says(tmp_path: Pa
     assert places == [address for address in there if address < RAM]  # others are copied
     invoke = functions["model_invoke"].address
     assert len(own_events(layout._own, invoke, len(model.calls))) == len(model.calls), "model_invoke was not understood"
+    assert layout._bulk_start() == linked.sections[".bulk"].address
