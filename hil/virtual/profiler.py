@@ -10,6 +10,7 @@ stand for the board's: the caller says which of its ranges is flash, cached RAM,
 from __future__ import annotations
 
 import shutil
+import struct
 import subprocess
 import tempfile
 from bisect import bisect_right
@@ -24,7 +25,7 @@ from hil.link.audio import AudioLink
 from hil.virtual.cortex_m7 import CycleModel, Edge
 from hil.virtual.instruction import CoreParameters, Decoder
 from hil.virtual.model_error import LineCosts
-from hil.virtual.program import Program, read_program
+from hil.virtual.program import Program, Symbol, read_program
 from hil.virtual.twin import MACHINE, Twin, qemu_path, qemu_version
 from pipeline.errors import ToolError
 
@@ -34,7 +35,8 @@ _PLUGIN_FOLDER = Path(__file__).parent / "plugin"
 _BUILD_S = 120.0
 _PROGRAM_S = 600.0
 _LINE_BYTES = 32
-_REGION_EVENT = 3  # plugin/trace_model.h
+_CODE_EVENT, _REGION_EVENT = 2, 3  # plugin/trace_model.h
+_NO_CACHES = (f"icache=0:1:{_LINE_BYTES}", f"dcache=0:1:{_LINE_BYTES}")
 
 MemoryKind = Literal["uncached", "flash", "ram"]
 _KIND_NUMBER: dict[MemoryKind, int] = {"uncached": 0, "flash": 1, "ram": 2}
@@ -161,29 +163,58 @@ def count_ops(
     image: Path, network_input: bytes | None, model: MemoryModel, plugin: Path, audio: bytes | None = None
 ) -> list[OpCounts]:
     """The counts behind `profile_ops`, which any parameters of the model can price."""
-    program = read_program(image)
-    marks = program.objects.get(MARKS)
-    if marks is None:
-        raise ToolError(f"{image}: no symbol {MARKS}, needed to tell the ops apart; build the twin with profiler marks")
+    ops = _marks(image).size_bytes // 4 - 1
     with tempfile.TemporaryDirectory(prefix="profile-") as folder:
         record = Path(folder) / "profile.txt"
-        options = [f"out={record}", f"marks={marks.address}:{marks.size_bytes // 4}", *model_options(model)]
-        argument = ",".join([str(plugin).replace(",", ",,"), *options])
-        with Twin(image, name="profiler", counting=False, arguments=("-plugin", argument)) as twin:
-            if audio is not None:
-                AudioLink(twin.link).listen(audio)  # which asks twice
-            elif network_input is None:
-                twin.link.layers()
-                twin.link.layers()
-            else:
-                twin.link.load(network_input)
-                twin.link.infer(1, 1)
+        _run_twice(image, network_input, [f"out={record}", *model_options(model)], plugin, audio)
         regions = last_pass(record.read_text().splitlines() if record.exists() else [])
-    if len(regions) != marks.size_bytes // 4 - 1:
-        raise ToolError(
-            f"{image}: {len(regions)} ops profiled, needed {marks.size_bytes // 4 - 1}; did the inference end early?"
-        )
+    if len(regions) != ops:
+        raise ToolError(f"{image}: {len(regions)} ops profiled, needed {ops}; did the inference end early?")
     return regions
+
+
+def touches_between(image: Path, network_input: bytes, plugin: Path) -> bytes:
+    """What runs from the end of an inference to the next one's first op: events of plugin/trace_model.h.
+
+    Each line is named once, from its lowest to its highest word, in the order of the first touches: how often a loop
+    waits for the link differs from run to run.
+    """
+    with tempfile.TemporaryDirectory(prefix="profile-") as folder:
+        trace = Path(folder) / "touches"
+        options = [f"out={Path(folder) / 'profile.txt'}", f"between={trace}", *_NO_CACHES]
+        _run_twice(image, network_input, options, plugin)
+        *_, between, _ = _traced(trace)  # the last but one: start-up clears the marks, and there is an end
+    lines: dict[tuple[int, bool], list[int]] = {}
+    for (event,) in struct.iter_unpack("<I", between[1]):
+        lines.setdefault((event // _LINE_BYTES, event & 3 == _CODE_EVENT), []).append(event)
+    return b"".join(
+        struct.pack("<2I", min(words) & ~3 | kind, max(words) & ~3 | kind)
+        for words, kind in ((words, max(word & 3 for word in words)) for words in lines.values())
+    )
+
+
+def _marks(image: Path) -> Symbol:
+    marks = read_program(image).objects.get(MARKS)
+    if marks is None:
+        raise ToolError(f"{image}: no symbol {MARKS}, needed to tell the ops apart; build the twin with profiler marks")
+    return marks
+
+
+def _run_twice(
+    image: Path, network_input: bytes | None, options: Sequence[str], plugin: Path, audio: bytes | None = None
+) -> None:
+    """Two inferences on the twin under the plugin."""
+    marks = _marks(image)
+    argument = ",".join([str(plugin).replace(",", ",,"), f"marks={marks.address}:{marks.size_bytes // 4}", *options])
+    with Twin(image, name="profiler", counting=False, arguments=("-plugin", argument)) as twin:
+        if audio is not None:
+            AudioLink(twin.link).listen(audio)  # which asks twice
+        elif network_input is None:
+            twin.link.layers()
+            twin.link.layers()
+        else:
+            twin.link.load(network_input)
+            twin.link.infer(1, 1)
 
 
 def profiles(program: Program, regions: Sequence[OpCounts], model: MemoryModel) -> tuple[OpProfile, ...]:
@@ -218,7 +249,7 @@ def profile_program(
     with tempfile.TemporaryDirectory(prefix="profile-") as folder:
         record = Path(folder) / "profile.txt"
         options = [f"out={record}", f"marks={marks.address}:{marks.size_bytes // 4}"]
-        options += [f"icache=0:1:{_LINE_BYTES}", f"dcache=0:1:{_LINE_BYTES}"]
+        options += _NO_CACHES
         trace = Path(folder) / "touches"
         options += [f"trace={trace}"] if traced else []
         argument = ",".join([str(plugin).replace(",", ",,"), *options])
@@ -255,14 +286,20 @@ def profile_program(
 
 def _by_region(trace: Path, regions: int) -> list[bytes]:
     """Events of each region of a trace."""
+    found = [b""] * regions
+    for number, events in _traced(trace):
+        if number < regions:
+            found[number] = events
+    return found
+
+
+def _traced(trace: Path) -> Iterator[tuple[int, bytes]]:
+    """Region by region as they ran, with its number."""
     import numpy as np  # takes long, and only those who price kernels need it
 
     events = np.fromfile(trace, np.uint32)
-    found = [b""] * regions
     for part in np.split(events, np.flatnonzero(events & 3 == _REGION_EVENT))[1:]:
-        if (number := int(part[0]) >> 2) < regions:
-            found[number] = part[1:].tobytes()
-    return found
+        yield int(part[0]) >> 2, part[1:].tobytes()
 
 
 def _lines(decoder: Decoder, block: tuple[int, int]) -> range:

@@ -13,7 +13,8 @@
  *     block ADDRESS COUNT and the six figures of a region      (with `whole`: what this block fetched)
  *     end N
  * With whole=1 there are no marks: all that runs until QEMU ends is one region.
- * With trace=FILE the lines that each region touches go there, see trace_model.h.
+ * With trace=FILE the lines that each region touches go there, see trace_model.h; with between=FILE those of what runs
+ * between two passes, as the last mark's region.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -74,6 +75,7 @@ PLUGIN_EXPORT int qemu_plugin_version = PLUGIN_API_VERSION;
 
 static FILE *out;
 static struct trace trace;
+static bool traces_between;
 static uint64_t marks_address;
 static uint64_t marks_count;
 static struct memory memories[MEMORY_LIMIT];
@@ -204,7 +206,7 @@ static void enter_region(const struct site *site, uint32_t mark)
         pass++;
     }
     region = mark;
-    trace_region(&trace, mark, in_pass);
+    trace_region(&trace, mark, in_pass != traces_between);
     previous_id = head->id;
     if (left == 0u) {
         current = head;
@@ -328,6 +330,10 @@ static bool read_argument(const char *argument)
         return out != NULL;
     }
     if ((value = value_of(argument, "trace=")) != NULL) {
+        return trace_open(&trace, value);
+    }
+    if ((value = value_of(argument, "between=")) != NULL) {
+        traces_between = true;
         return trace_open(&trace, value);
     }
     if ((value = value_of(argument, "marks=")) != NULL) {

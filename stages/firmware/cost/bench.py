@@ -152,10 +152,15 @@ def prices(tasks: Sequence[Task], setting: Setting, *, traced: bool = False) -> 
     return found
 
 
-def _priced(tasks: Sequence[Task], setting: Setting, traced: bool) -> list[Price]:
+def plugin() -> Path:
+    """The twin's profiler."""
     compiler = host_compiler()
     if compiler is None:
         raise ToolError.missing("gcc", "to count what kernels execute", "apt-get install gcc libc6-dev")
+    return profiler_plugin(compiler)
+
+
+def _priced(tasks: Sequence[Task], setting: Setting, traced: bool) -> list[Price]:
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
         folder = Path(name)
         assembly = dict(function for task in tasks for function in task.call.assembly)
@@ -168,7 +173,7 @@ def _priced(tasks: Sequence[Task], setting: Setting, traced: bool) -> list[Price
         own = tools.compile_all([main, folder / "kernels.S"], INCLUDES, _DEFINES, folder / "objects")
         objects = [*kernel_objects(setting.optimise, tools.fpu).values(), *_objects(setting.optimise).files, *own]
         image = _linked(tools, objects, setting.kernels, folder)
-        profiles = profile_program(image, setting.core, profiler_plugin(compiler), traced=traced)
+        profiles = profile_program(image, setting.core, plugin(), traced=traced)
         program = read_program(image)
     sizes = {symbol.name: symbol.size_bytes for symbol in program.functions}
     return [

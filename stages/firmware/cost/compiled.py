@@ -17,11 +17,12 @@ from pathlib import Path
 
 from boards import Board
 from hil.virtual.instruction import CoreParameters
+from hil.virtual.profiler import touches_between
 from hil.virtual.program import Program, read_program
 from pipeline.errors import StageError
 from stages.firmware.build.image import build_images, write_sources
 from stages.firmware.build.toolchain import Toolchain
-from stages.firmware.cost.bench import Price, Setting, Task, kernel_places
+from stages.firmware.cost.bench import Price, Setting, Task, kernel_places, plugin
 from stages.firmware.cost.fills import fill_cycles
 from stages.firmware.cost.layout import PLACE_BYTES, Layout, Reference, reference_of
 from stages.firmware.cost.own_code import own_code
@@ -38,6 +39,7 @@ from stages.graph.memory.runtime_bound import runtime_bytes
 from stages.graph.simplify.simplification import simplify
 
 MOST_FLASH_BYTES = 64 << 20  # of images that are never run: whether one fits its board is decided by `place`
+_TWIN_FLASH_BYTES = 3 << 20  # for constants; the rest of 4 MB for code
 _REMEMBERED = 96  # models of a few MB: what `prepare` compiles for every group, `cost` asks for again
 _PLACED = 32  # alignment in boards/firmware/core/placement.h
 _COPIED = ".data"
@@ -108,6 +110,7 @@ class _Image:
     ram_bytes: int
     model: CompiledModel
     placement: Placement
+    between: bytes = b""  # events of what runs between two inferences, where that was asked for
 
     def beside_bytes(self, prices: Sequence[Price]) -> tuple[int, int]:
         """Flash and RAM that are not the network's own."""
@@ -204,15 +207,17 @@ class Compiler:
     def _image(self, model: CompiledModel, placement: Placement, board: Board) -> _Image:
         """One with the same kernels, for where its code lies."""
         key = board.name, _kernels(model)
-        if key not in self._images:
-            self._images[key] = self._link(model, placement, board)
+        known = self._images.get(key)
+        if known is None or (not known.between and _runs(model)):
+            self._images[key] = self._link(model, placement, board, traced=_runs(model))
+            self._references.pop(key, None)
         return self._images[key]
 
     def _reference(self, image: _Image, board: Board, setting: Setting, prices: PriceList) -> Reference:
         key = board.name, _kernels(image.model)
         if key not in self._references:
             found = prices.of(_tasks(image.model), setting, traced=True)
-            self._references[key] = reference_of(image.twin, image.model, image.placement)
+            self._references[key] = reference_of(image.twin, image.model, image.placement, image.between)
             self._beside[_kinds(image.model, image.placement, board)] = image.beside_bytes(found)
         return self._references[key]
 
@@ -225,8 +230,8 @@ class Compiler:
             self._beside[kinds] = self._link(model, placement, board).beside_bytes(prices)
         return self._beside[kinds]
 
-    def _link(self, model: CompiledModel, placement: Placement, board: Board) -> _Image:
-        """Build a network's images for what they say of others."""
+    def _link(self, model: CompiledModel, placement: Placement, board: Board, *, traced: bool = False) -> _Image:
+        """Build a network's images for what they say of others; with `traced` the twin runs, too."""
         with tempfile.TemporaryDirectory(prefix="linked-") as name:
             folder = Path(name)
             write_sources(model, "priced", placement, folder / "generated")
@@ -234,13 +239,19 @@ class Compiler:
             images = build_images(board, folder / "generated", optimise, folder, flash_bytes=MOST_FLASH_BYTES)
             sections, used = section_bytes(images.image, board)
             twin = read_program(images.twin)
+            between = touches_between(images.twin, bytes(model.input_bytes), plugin()) if traced else b""
         copied = sections.get(_COPIED, 0) if placement.ram_weights else 0
         ram = sum(count for region, count in used.items() if region != "flash") - copied
-        return _Image(twin, used["flash"], ram, model, placement)
+        return _Image(twin, used["flash"], ram, model, placement, between)
 
 
 def _tasks(model: CompiledModel) -> list[Task]:
     return [Task(model.network, call) for call in model.calls]
+
+
+def _runs(model: CompiledModel) -> bool:
+    """Whether the twin has flash for it."""
+    return sum(call.constant_bytes for call in model.calls) < _TWIN_FLASH_BYTES
 
 
 def _kernels(model: CompiledModel) -> frozenset[str]:

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 from boards import Board
 from hil.virtual.profiler import MemoryKind
-from hil.virtual.program import Program
-from hil.virtual.replay.lines import LOAD, STORE, Piece, Touches
+from hil.virtual.program import Program, Symbol
+from hil.virtual.replay.lines import Piece, Touches
 from stages.firmware.cost.bench import Price
-from stages.firmware.cost.invoke_code import INVOKE, own_events, packed
-from stages.firmware.cost.own_code import OwnCode
+from stages.firmware.cost.invoke_code import INVOKE, own_events
+from stages.firmware.cost.own_code import RAM, OwnCode
 from stages.firmware.cost.trace import TracedPiece, constant_names
 from stages.firmware.memory.regions import MARK_BYTES, SHORT_OUTPUT_BYTES
 from stages.firmware.model_source import CompiledModel
@@ -29,11 +29,10 @@ _WORD = 4  # alignment of others
 _VARIABLES = 8  # alignment of .data and .bss in sections.ld
 _CONSTANTS = 32  # alignment of all of them in sections.ld
 _APART = 1 << 26  # constants from code, as long as nobody knows where that ends
-_OWN = re.compile(r"(fused_\d+|model_(invoke|input|output|reset))\b")  # functions of model.c
+_OWN = re.compile(r"(fused_\d+|model_(invoke|input|output|reset)|prof_mark_at)\b")  # functions of model.c
 _FIRST_CONSTANT = "TENSOR_PLACES"  # of model.c: gcc writes the last one first
 PLACE_BYTES = 8  # of an op in TENSOR_PLACES
 _FAST, _BULK = "PLACE_FAST", "PLACE_BULK"
-_BUFFER, _TENSORS = 0x10000000, 0x60000000  # where the copy of the input is said to have been traced
 
 
 @dataclass(frozen=True)
@@ -42,28 +41,41 @@ class Reference:
 
     functions: dict[str, int]  # addresses
     generated: int  # where generated functions begin
-    own_end: int  # of model.c's functions
+    own: tuple[Symbol, ...]  # model.c's functions
+    own_end: int
     code_end: int
     constants: int  # where those of model.c begin
+    constants_end: int
+    image_end: int
     copies: int  # where RAM begins that holds copied constants
     cleared_bytes: int  # variables behind those, without what every op takes
     fast_bytes: int  # memory of others behind the network's in the first RAM
+    bulk: int
+    ends: tuple[int, ...]  # where the network's inputs and outputs lie
+    between: bytes  # events of what runs between two inferences; none of an image that is too large to run
 
 
-def reference_of(program: Program, model: CompiledModel, placement: Placement) -> Reference:
+def reference_of(program: Program, model: CompiledModel, placement: Placement, between: bytes) -> Reference:
     """What a linked image says of others."""
     functions = {symbol.name: symbol.address for symbol in program.functions}
-    own = [symbol for symbol in program.functions if _OWN.match(symbol.name)]
-    code = program.sections[".text"]
+    own = tuple(symbol for symbol in program.functions if _OWN.match(symbol.name))
+    code, constants = program.sections[".text"], program.sections[".rodata"]
+    ends = (_in_arena(model, placement, tensor) for tensor in _ends(model))
     return Reference(
         functions=functions,
         generated=min(functions[name] for name in [*model.assembly, *(each.name for each in own)] if name in functions),
+        own=own,
         own_end=max(each.address + each.size_bytes for each in own),
         code_end=code.address + code.size_bytes,
         constants=program.objects[_FIRST_CONSTANT].address,
+        constants_end=_constants_end(program, model),
+        image_end=constants.address + constants.size_bytes,
         copies=program.sections[".data"].address,
         cleared_bytes=program.sections[".bss"].size_bytes - MARK_BYTES * len(model.calls),
         fast_bytes=program.sections[".fast"].size_bytes - _placed_bytes(model, placement, _FAST),
+        bulk=program.sections[".bulk"].address,
+        ends=tuple(program.objects[name].address + offset for name, offset in ends),
+        between=between,
     )
 
 
@@ -90,7 +102,7 @@ class Layout:
         # gcc may call one that it made for its only caller fused_0.constprop.0
         self._functions = {symbol.name.partition(".")[0]: symbol for symbol in self._own.functions}
         self._constants = dict(self._constant_places())
-        self._memory, self._buffer = self._memory_places()
+        self._memory = dict(self._memory_places())
 
     def _linked(self, own: OwnCode) -> Program:
         """model.c between what stands before it and behind it; the constants are behind both."""
@@ -106,8 +118,8 @@ class Layout:
         return self._generated.get(function) or self._reference.functions.get(function, 0)
 
     def touches(self) -> Iterator[Touches]:
-        """Of the copy of the input, then of every op."""
-        yield self._input_copy()
+        """Of what lies between two inferences, then of every op."""
+        yield Touches(self._reference.between, list(self._beside()))
         invoke = self._functions["model_invoke"]
         code = Piece(INVOKE, INVOKE + invoke.size_bytes, invoke.address, "flash")
         own = own_events(self._own, invoke.address, len(self._prices))
@@ -157,22 +169,23 @@ class Layout:
             else:
                 yield (index, number), (self._own.objects[name].address + self._moved, "flash")
 
-    def _memory_places(self) -> tuple[dict[str, tuple[int, MemoryKind]], tuple[int, MemoryKind]]:
-        """Arenas and scratch memory, and the link's buffer of the input."""
-        address = bulk = self._bulk_start()
-        if self._model.output_bytes > SHORT_OUTPUT_BYTES:
-            address += _up(self._model.output_bytes, _PLACED)
-        buffer = address, self._kinds[_BULK]
-        address += self._model.input_bytes
-        found: dict[str, tuple[int, MemoryKind]] = {}
+    def _memory_places(self) -> Iterator[tuple[str, tuple[int, MemoryKind]]]:
+        """Arenas and scratch memory."""
+        bulk = self._bulk_start()
+        address = bulk + self._link_bytes
         for name, macro, size in _memory(self._model, self._placement):
             if macro == _BULK:
                 address = _up(address, _PLACED)
-                found[name] = address, self._kinds[_BULK]
+                yield name, (address, self._kinds[_BULK])
                 address += size
             else:
-                found[name] = bulk, self._kinds[_FAST]  # somewhere before it, which does not matter
-        return found, buffer
+                yield name, (bulk, self._kinds[_FAST])  # somewhere before it, which does not matter
+
+    @property
+    def _link_bytes(self) -> int:
+        """Buffers of the link, before the network's memory in the second RAM."""
+        long_output = self._model.output_bytes if self._model.output_bytes > SHORT_OUTPUT_BYTES else 0
+        return _up(long_output, _PLACED) + self._model.input_bytes
 
     def _bulk_start(self) -> int:
         """Behind copied constants, variables and the first RAM's memory (boards/firmware/core/sections.ld)."""
@@ -184,26 +197,25 @@ class Layout:
         return _up(address + self._reference.fast_bytes, _PLACED)
 
     def _tensor(self, tensor: int) -> tuple[int, MemoryKind]:
-        spill = self._placement.spill
-        if spill is None:
-            base, offset = self._memory["arena"], self._model.layout.offsets[tensor]
-        elif tensor in spill.first:
-            base, offset = self._memory["arena"], spill.first[tensor]
-        else:
-            base, offset = self._memory["second_arena"], spill.second[tensor]
-        return base[0] + offset, base[1]
+        name, offset = _in_arena(self._model, self._placement, tensor)
+        start, kind = self._memory[name]
+        return start + offset, kind
 
-    def _input_copy(self) -> Touches:
-        """Before an inference, from the link's buffer to the input."""
-        pieces, words, copied = [], [], 0
-        for index in self._model.graph.inputs:
-            size = self._model.graph.tensors[index].nbytes
-            pieces.append(Piece(_BUFFER + copied, _BUFFER + copied + size, self._buffer[0] + copied, self._buffer[1]))
-            pieces.append(Piece(_TENSORS + copied, _TENSORS + copied + size, *self._tensor(index)))
-            for offset in range(copied, copied + size, _PLACED):
-                words += [_BUFFER + offset & ~3 | LOAD, _TENSORS + offset & ~3 | STORE]
-            copied += size
-        return Touches(packed(words), pieces)
+    def _beside(self) -> Iterator[Piece]:
+        """Where that is now which the reference has beside its network's kernels."""
+        there = self._reference
+        yield Piece(0, there.generated, 0, "flash")
+        for symbol in there.own:
+            if (now := self._functions.get(symbol.name)) is not None:
+                yield Piece(symbol.address, symbol.address + symbol.size_bytes, now.address, "flash")
+        yield Piece(there.own_end, there.code_end, there.own_end + self._shift_behind, "flash")
+        before = _up(there.code_end, _CONSTANTS)
+        yield Piece(before, there.constants, before + self._moved + _APART, "flash")
+        end = _constants_end(self._own, self._model) + self._moved
+        yield Piece(there.constants_end, there.image_end, end, "flash")
+        yield Piece(there.bulk, there.bulk + self._link_bytes, self._bulk_start(), self._kinds[_BULK])
+        for tensor, address in zip(_ends(self._model), there.ends, strict=True):
+            yield Piece(address, address + self._model.graph.tensors[tensor].nbytes, *self._tensor(tensor))
 
 
 def _memory(model: CompiledModel, placement: Placement) -> Iterator[tuple[str, str, int]]:
@@ -224,6 +236,24 @@ def _constants(
         for number, (name, size) in enumerate(zip(names, price.constants_bytes, strict=True)):
             is_array = f" {name}[" in call.constants
             yield index, number, name, size, is_array and index in placement.ram_weights
+
+
+def _constants_end(program: Program, model: CompiledModel) -> int:
+    """Of those that model.c has in flash."""
+    named = (program.objects[name] for call in model.calls for name in [*constant_names(call), _FIRST_CONSTANT])
+    return max(each.address + each.size_bytes for each in named if each.address < RAM)
+
+
+def _ends(model: CompiledModel) -> list[int]:
+    return [*model.graph.inputs, *model.graph.outputs]
+
+
+def _in_arena(model: CompiledModel, placement: Placement, tensor: int) -> tuple[str, int]:
+    """Which part of the arena holds a tensor, and from where on."""
+    spill = placement.spill
+    if spill is None or tensor in spill.first:
+        return "arena", (spill.first if spill else model.layout.offsets)[tensor]
+    return "second_arena", spill.second[tensor]
 
 
 def _called(call: str) -> str:

@@ -23,7 +23,7 @@ from stages.firmware.model_source import CompiledModel
 from stages.firmware.placement import Placement
 
 _VALUES = re.compile(r"(static (?:const )?u?int\d+_t \w+\[\d+\](?: \w+)? = )\{[^}]*\};")
-_RAM = 0x20000000  # where it says that variables are: nobody asks
+RAM = 0x20000000  # of the twin
 _SCRIPT = """
 SECTIONS
 {{
@@ -52,7 +52,7 @@ class OwnCode:
             lines = [f".global {each}\n.thumb_set {each}, {address_of(each):#x}\n" for each in sorted(self.calls)]
             others.write_text(".syntax unified\n.thumb\n" + "".join(lines))
             script = folder / "own.ld"
-            script.write_text(_SCRIPT.format(code=code, constants=constants, ram=_RAM))
+            script.write_text(_SCRIPT.format(code=code, constants=constants, ram=RAM))
             objects = [folder / "model.o", *self.tools.compile_all([others], (), {}, folder / "objects")]
             return read_program(self.tools.link(objects, [script], folder / "own.elf", ["--no-gc-sections"]))
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 from torch import nn
 
 from boards import load_board
+from hil.virtual.replay.lines import LOAD, Piece
 from stages.firmware.build.toolchain import Toolchain
 from stages.firmware.cost.compiled import Compiler
 from stages.firmware.cost.invoke_code import own_events
 from stages.firmware.cost.layout import Layout
-from stages.firmware.cost.own_code import own_code
+from stages.firmware.cost.own_code import RAM, own_code
 from stages.firmware.cost.price_list import PriceList
 from stages.firmware.cost.settings import FirmwareSettings
 from stages.firmware.cost.trace import constant_names
@@ -20,12 +23,17 @@ from stages.firmware.fast.dot import Weights
 from stages.nets.channels import find_channels
 from tests.stages.firmware.cost.branching import layer
 
-RAM = 0x20000000
-
 
 def inverted(inputs: int, outputs: int) -> nn.Sequential:
     wide = 2 * outputs
     return nn.Sequential(layer(inputs, wide, 1), layer(wide, wide, 3, groups=wide), layer(wide, outputs, 1))
+
+
+def loaded(events: bytes, pieces: Sequence[Piece]) -> set[int]:
+    """Lines of constants, where they are now."""
+    words = [int(word) & ~3 for word in np.frombuffer(events, np.uint32) if int(word) & 3 == LOAD]
+    held = ((word, piece) for word in words for piece in pieces if piece.start <= word < piece.end)
+    return {(piece.now + word - piece.start) // 32 for word, piece in held if piece.kind == "flash"}
 
 
 @pytest.mark.parametrize("weights", ["fast", "small"])
@@ -44,7 +52,8 @@ def test_code_and_constants_lie_where_an_image_of_other_widths_says(tmp_path: Pa
     own = own_code(model, placement, Toolchain(optimise=setting.optimise, path_names={}, fpu=board.fpu))
     layout = Layout(model, placement, board, found, reference, own)
 
-    linked = compiler._link(model, placement, board).twin
+    other = compiler._link(model, placement, board, traced=True)
+    linked = other.twin
     functions = {symbol.name: symbol for symbol in linked.functions}
     assert image.twin.objects != linked.objects
     assert layout._generated == {name: functions[name].address for name in model.assembly}
@@ -56,3 +65,5 @@ def test_code_and_constants_lie_where_an_image_of_other_widths_says(tmp_path: Pa
     invoke = functions["model_invoke"].address
     assert len(own_events(layout._own, invoke, len(model.calls))) == len(model.calls), "model_invoke was not understood"
     assert layout._bulk_start() == linked.sections[".bulk"].address
+    between = next(layout.touches())
+    assert loaded(between.events, between.pieces) == loaded(other.between, [Piece(0, RAM, 0, "flash")])
