@@ -20,7 +20,7 @@ from stages.training.device import at_precision, chosen_device
 from stages.training.distillation import Teacher, load_teacher
 from stages.training.evaluation import accuracy, predictions
 from stages.training.examples import Examples, Split
-from stages.training.layout import laid_out, memory_format_of, with_unit_strides
+from stages.training.layout import laid_out, memory_format_of, with_quick_kernels
 from stages.training.loop import Recipe
 
 EVALUATION_BATCH = 500
@@ -61,7 +61,7 @@ class Task:
         return Recipe(
             step="prune",
             epochs=config.epochs,
-            steps_per_epoch=len(self.examples.train) // self.batch,
+            steps_per_epoch=self.examples.epoch_size // self.batch,
             learning_rate=self.learning_rate,
             label_smoothing=config.label_smoothing,
             seed=config.seed,
@@ -71,7 +71,7 @@ class Task:
         )
 
     def build(self, widths: tuple[int, ...] | None = None) -> nn.Module:
-        net = parallel.with_whole_batch_statistics(with_unit_strides(build(self.network, widths)))
+        net = parallel.with_whole_batch_statistics(with_quick_kernels(build(self.network, widths)))
         return at_precision(net, self.training.precision).to(self.device, memory_format=self.memory_format)
 
     @cached_property
@@ -87,10 +87,10 @@ class Task:
     def batches(self, epoch: int, first: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
         """This process's share of the training examples of an epoch in whole batches, augmented, from a step on."""
         seed, train = self.config.seed, self.examples.train
-        order = torch.randperm(len(train), generator=seeded(seed, "order", epoch))
+        order = self.examples.epoch(torch.randperm(len(train), generator=seeded(seed, "order", epoch)))
         noise = seeded(seed, "augmentation", epoch)
         share = parallel.own_share()
-        chosen = [part[share] for part in order[: len(train) // self.batch * self.batch].split(self.batch)]
+        chosen = [part[share] for part in order[: len(order) // self.batch * self.batch].split(self.batch)]
 
         def changed(x: Tensor) -> Tensor:
             return x if self.examples.are_pictures else augmented(x, self.config, noise, share, self.batch)

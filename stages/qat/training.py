@@ -96,7 +96,7 @@ class Tuning:
         return loop.Recipe(
             step="qat",
             epochs=config.epochs,
-            steps_per_epoch=-(-len(self.examples.train) // config.batch),
+            steps_per_epoch=-(-self.examples.epoch_size // config.batch),
             learning_rate=config.learning_rate,
             label_smoothing=config.label_smoothing,
             seed=config.seed,
@@ -121,7 +121,8 @@ class Tuning:
     def batches(self, epoch: int, first: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
         """This process's share of the training examples of an epoch, from a step on."""
         config = self.config
-        chosen = _permutation(len(self.examples.train), config.seed, epoch).split(config.batch)[first:]
+        order = self.examples.epoch(_permutation(len(self.examples.train), config.seed, epoch))
+        chosen = order.split(config.batch)[first:]
         return self.examples.train_batches([numbers[own_share()] for numbers in chosen], [config.seed, epoch])
 
 

@@ -55,6 +55,9 @@ class TrainingConfig(Config):
     processes: int = Field(default=1, ge=1)  # that train together, each on its share of every batch
     checkpoint_minutes: float = Field(default=5.0, gt=0)  # within an epoch; there is one behind every epoch, too
 
+    # Of an epoch's examples that one class may have: of a larger one each epoch draws others. So a class of many kinds,
+    # such as `unknown`, is learned from all that there are of it, and is no more likely for that.
+    class_share: float = Field(default=1.0, gt=0, le=1)
     average: float = Field(default=0.0, ge=0, lt=1)  # decay of the moving average of the weights, such as 0.999
     mixup: float = Field(default=0.0, ge=0)  # alpha of Beta(alpha, alpha) (arXiv:1710.09412), such as 0.2
     cutmix: float = Field(default=0.0, ge=0)  # the same for pasted boxes (arXiv:1905.04899); with both, a coin decides

@@ -9,11 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from mmap import mmap
 from pathlib import Path
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
@@ -70,6 +72,26 @@ class Examples:
     augment: Augment | None = None  # makes training examples anew; None: they are used as they were prepared
     are_pictures: bool = False  # what shifts and masks frames of sounds is not for them
     workers: int = 1  # processes that `augment`
+    class_share: float = 1.0  # of an epoch that one class may have
+
+    @cached_property
+    def most_of_class(self) -> int:
+        """Examples of one class that an epoch takes at most."""
+        counts = torch.bincount(self.train.y)
+        limits = torch.arange(1, int(counts.max()) + 1)
+        taken = torch.minimum(counts[:, None], limits).sum(0)
+        return max(1, int((limits * (limits <= self.class_share * taken)).max()))
+
+    @cached_property
+    def epoch_size(self) -> int:
+        """Training examples of an epoch."""
+        return int(torch.bincount(self.train.y).clamp(max=self.most_of_class).sum())
+
+    def epoch(self, order: Tensor) -> Tensor:
+        """Of all training examples in this order those that an epoch takes: of a class with too many, the first."""
+        of_class = F.one_hot(self.train.y[order])
+        nth = of_class.cumsum(0)[of_class.bool()]  # of its class, from 1
+        return order[nth <= self.most_of_class]
 
     @property
     def input_shape(self) -> tuple[int, int, int]:
@@ -137,6 +159,7 @@ def load_examples(
         augment=augmentation(folder, training.pictures),
         are_pictures=are_pictures,
         workers=training.workers,
+        class_share=training.class_share,
     )
 
 

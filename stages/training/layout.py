@@ -46,10 +46,45 @@ class UnitStrideConv2d(nn.Conv2d):
         return F.conv2d(input[:, :, ::vertical, ::horizontal], weight, bias, groups=self.groups)
 
 
-def with_unit_strides(net: nn.Module) -> nn.Module:
-    """The network with its strided 1x1 convolutions made safe, in place; parameters and their names stay."""
+class FoldedConv2d(nn.Conv2d):
+    """A depthwise convolution along dilated rows: what is `d` rows apart is brought together, then nothing is dilated.
+
+    The same sums. In channels_last the fold is a view, and oneDNN has no quick way back through dilated depthwise
+    layers: 60 channels, 25 rows, batch 100 take 3.1 ms so, 0.4 ms folded.
+    """
+
+    computes_like_its_base = True
+
+    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        count, channels, height, width = input.shape
+        apart, (padding, _) = self.dilation[0], _sides(self.padding)
+        rows = -(-height // apart)
+        folded = F.pad(input, (0, 0, 0, rows * apart - height)).permute(0, 2, 3, 1)
+        folded = folded.reshape(count, rows, apart * width, channels).permute(0, 3, 1, 2)
+        found = F.conv2d(folded, weight, bias, padding=(padding // apart, 0), groups=self.groups)
+        return found.permute(0, 2, 3, 1).reshape(count, -1, width, channels).permute(0, 3, 1, 2)[:, :, :height]
+
+    @staticmethod
+    def replaces(conv: nn.Conv2d) -> bool:
+        (apart, beside), (padding, around) = conv.dilation, _sides(conv.padding)
+        is_column = conv.kernel_size[1] == 1 and conv.stride == (1, 1) and conv.padding_mode == "zeros"
+        keeps_height = (apart > 1, beside, 2 * padding, around) == (True, 1, apart * (conv.kernel_size[0] - 1), 0)
+        return is_column and keeps_height and conv.groups == conv.in_channels == conv.out_channels
+
+
+def _sides(padding: str | tuple[int, ...]) -> tuple[int, ...]:
+    """In numbers; "same" and "valid" stay as they are and match none."""
+    return (-1, -1) if isinstance(padding, str) else padding
+
+
+def with_quick_kernels(net: nn.Module) -> nn.Module:
+    """The network with convolutions that oneDNN is slow or unsafe at computed otherwise, in place; parameters stay."""
     for module in net.modules():
-        is_pointwise = type(module) is nn.Conv2d and module.kernel_size == (1, 1) and module.padding in _NO_PADDING
+        if type(module) is not nn.Conv2d:
+            continue
+        is_pointwise = module.kernel_size == (1, 1) and module.padding in _NO_PADDING
         if is_pointwise and module.stride != (1, 1):
             module.__class__ = UnitStrideConv2d
+        elif FoldedConv2d.replaces(module):
+            module.__class__ = FoldedConv2d
     return net

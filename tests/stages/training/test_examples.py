@@ -120,3 +120,27 @@ def test_a_run_that_was_stopped_ends_as_an_undisturbed_one(tmp_path: Path) -> No
     assert not all(
         torch.equal(weights[name], other[name]) for name in weights if weights[name].shape == other[name].shape
     )
+
+
+def test_of_a_class_with_too_many_examples_each_epoch_draws_others(tmp_path: Path) -> None:
+    source = examples(tmp_path)
+    labels = torch.tensor([0, 1, 1, 1, 1, 1, 1, 1, 2, 2] * 3)  # 3, 21 and 6
+    uneven = dataclasses.replace(source, train=dataclasses.replace(source.train, y=labels), class_share=0.5)
+    assert (uneven.most_of_class, uneven.epoch_size) == (9, 18)  # 9 of 18; of 19 ten would be too many
+    orders = [torch.randperm(30, generator=torch.Generator().manual_seed(seed)) for seed in range(2)]
+    first, second = (uneven.epoch(order) for order in orders)
+    assert torch.bincount(labels[first]).tolist() == torch.bincount(labels[second]).tolist() == [3, 9, 6]
+    assert first.tolist() == [i for i in orders[0].tolist() if i in set(first.tolist())]  # the order stays
+    assert set(first.tolist()) != set(second.tolist())
+    assert torch.equal(dataclasses.replace(uneven, class_share=1.0).epoch(orders[0]), orders[0])
+
+
+def test_training_takes_as_many_steps_as_the_smaller_epoch_has(tmp_path: Path) -> None:
+    source = dataclasses.replace(examples(tmp_path), class_share=0.5)
+    labels = torch.tensor([0] * 24 + [1] * 6)
+    uneven = dataclasses.replace(source, train=dataclasses.replace(source.train, y=labels))
+    network = NetworkConfig(name="vgg16", width_multiplier=0.1, input_shape=(8, 8, 3), classes=2)
+    task = Task(uneven, network, BudgetConfig(macs="1G"), PruneConfig(batch=4))
+    chosen = [y for _, y in task.batches(0)]
+    assert task.recipe.steps_per_epoch == len(chosen) == 3  # 6 and 6 examples
+    assert torch.bincount(torch.cat(chosen)).tolist() == [6, 6]

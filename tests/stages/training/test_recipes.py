@@ -19,7 +19,7 @@ from stages.training.averaging import Average
 from stages.training.config import DistillationConfig, TrainingConfig
 from stages.training.device import at_precision
 from stages.training.distillation import Teacher, load_teacher
-from stages.training.layout import UnitStrideConv2d, with_unit_strides
+from stages.training.layout import UnitStrideConv2d, with_quick_kernels
 from stages.training.mixing import mixed
 from stages.training.stochastic_depth import residuals, with_stochastic_depth
 
@@ -142,8 +142,8 @@ def test_in_bfloat16_only_convolutions_over_channels_are_short_and_only_in_train
     layers = [nn.Conv2d(1, 8, 3), nn.Conv2d(8, 8, 3, groups=8), nn.BatchNorm2d(8), nn.Conv2d(8, 6, 1, stride=2)]
     net = nn.Sequential(*layers)
     x = torch.randn(2, 1, 9, 9, generator=torch.Generator().manual_seed(0))
-    exact = with_unit_strides(deepcopy(net))
-    short = at_precision(with_unit_strides(net), "bfloat16")
+    exact = with_quick_kernels(deepcopy(net))
+    short = at_precision(with_quick_kernels(net), "bfloat16")
     seen = []
     for each in (exact, short):
         maps = [x]
