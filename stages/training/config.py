@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -44,6 +44,14 @@ class DistillationConfig(Config):
         """Where the two files lie."""
         inner = self.teacher / "prune"
         return inner if (inner / TEACHER_FILES[0]).is_file() else self.teacher
+
+
+def most_of_class(counts: Sequence[int], class_share: float) -> int:
+    """Examples of one class that an epoch takes at most, of `counts` by class: the largest limit within the share."""
+    limit = max(counts)
+    while limit > 1 and limit > class_share * sum(min(count, limit) for count in counts):
+        limit -= 1
+    return limit
 
 
 class TrainingConfig(Config):

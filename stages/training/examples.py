@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader, Dataset
 from data.examples.augmentation import Augment, augmentation
 from data.examples.stored import StoredSplit, stored_labels, stored_split
 from pipeline.errors import StageError
-from stages.training.config import PLAIN, TrainingConfig
+from stages.training.config import PLAIN, TrainingConfig, most_of_class
 
 SPLITS = ("train", "validation", "test")
 AHEAD = 2  # batches of each process that wait for the training; more would only fill the shared memory
@@ -77,10 +77,7 @@ class Examples:
     @cached_property
     def most_of_class(self) -> int:
         """Examples of one class that an epoch takes at most."""
-        counts = torch.bincount(self.train.y)
-        limits = torch.arange(1, int(counts.max()) + 1)
-        taken = torch.minimum(counts[:, None], limits).sum(0)
-        return max(1, int((limits * (limits <= self.class_share * taken)).max()))
+        return most_of_class(torch.bincount(self.train.y).tolist(), self.class_share)
 
     @cached_property
     def epoch_size(self) -> int:

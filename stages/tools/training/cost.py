@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.stage import Answer, Config
+from stages.training.config import most_of_class
 
 TIMED_BATCH, TIMED_STEPS = 32, 3
 _BACKWARD = 3  # a step computes about three times what an inference does: forward, and two products backward
@@ -38,15 +39,19 @@ def training_cost(sections: Mapping[str, Config], artifacts: Mapping[str, Path],
     counts = {split: sum(by_class.values()) for split, by_class in dataset["counts"].items()}
     prune: Any = sections["prune"]
     qat: Any = sections["qat"]
+    training: Any = sections["training"]
+    of_class = dataset["counts"]["train"].values()
+    most = most_of_class(of_class, training.class_share)
+    epoch = sum(min(count, most) for count in of_class)
     shape, classes = tuple(dataset["shapes"]["train"][1:]), len(dataset["classes"])
     cost = _step_cost(sections, shape, classes, cache)
     record = {
         "examples": counts,
-        "prune_steps": prune.epochs * (counts["train"] // prune.batch_of(counts["train"])),
-        "qat_steps": qat.epochs * -(-counts["train"] // qat.batch),
-        "macs": _BACKWARD * cost.macs * counts["train"] * (prune.epochs + qat.epochs),
-        "prune_s": cost.prune_s * counts["train"] * prune.epochs,
-        "qat_s": cost.qat_s * counts["train"] * qat.epochs,
+        "prune_steps": prune.epochs * (epoch // prune.batch_of(counts["train"])),
+        "qat_steps": qat.epochs * -(-epoch // qat.batch),
+        "macs": _BACKWARD * cost.macs * epoch * (prune.epochs + qat.epochs),
+        "prune_s": cost.prune_s * epoch * prune.epochs,
+        "qat_s": cost.qat_s * epoch * qat.epochs,
         "disk_bytes": sum(file.stat().st_size for file in artifacts["features"].iterdir()),
     }
     text = (

@@ -9,7 +9,7 @@ from stages.nets.config import NetworkConfig
 from stages.prune.config import PruneConfig
 from stages.qat.config import QatConfig
 from stages.tools.training.cost import training_cost
-from stages.training.config import PLAIN
+from stages.training.config import PLAIN, TrainingConfig
 
 SECTIONS = {
     "prune": PruneConfig(epochs=3, batch=10, threads=1),
@@ -39,6 +39,17 @@ def test_examples_steps_macs_time_and_disk_are_told_and_steps_timed_once(tmp_pat
     assert "85 examples, prune 24 steps in" in first.text
     again = training_cost(SECTIONS, artifacts, tmp_path / "cache")
     assert again.record == first.record, "a second look takes no time of its own"
+
+
+def test_an_epoch_that_leaves_examples_out_costs_less(tmp_path):
+    artifacts = prepared(tmp_path)
+    told = json.loads(artifacts["dataset"].read_text())
+    told["counts"]["train"] = {"a": 20, "b": 65}
+    artifacts["dataset"].write_text(json.dumps(told))
+    sections = {**SECTIONS, "training": TrainingConfig(class_share=0.6)}
+    found = training_cost(sections, artifacts, tmp_path / "cache").record
+    assert found["examples"]["train"] == 85
+    assert (found["prune_steps"], found["qat_steps"]) == (3 * 5, 2 * 4)  # of 50
 
 
 def test_before_there_are_data_it_says_so(tmp_path):
