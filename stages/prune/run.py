@@ -131,7 +131,13 @@ def started(task: Task, stored: Mapping[str, Any] | None = None) -> PruningRun:
         pruner.load_state_dict(stored["pruner"])
     net = with_stochastic_depth(pruner.net, pruner.channels.module, task.training.stochastic_depth)
     run = PruningRun(
-        net=net, optimiser=task.optimiser(net), task=task, pruner=pruner, device=task.device, teacher=task.teacher
+        net=net,
+        optimiser=task.optimiser(net),
+        task=task,
+        pruner=pruner,
+        device=task.device,
+        teacher=task.teacher,
+        prior=task.examples.prior,
     )
     if stored is None:
         run.add_row(None)

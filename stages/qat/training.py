@@ -116,6 +116,7 @@ class Tuning:
             best=best if self.config.keep == "best" else None,
             device=net.scales.device,
             teacher=self.teacher,
+            prior=self.examples.prior,
         )
 
     def batches(self, epoch: int, first: int = 0) -> Iterator[tuple[Tensor, Tensor]]:

@@ -64,7 +64,8 @@ class TrainingConfig(Config):
     checkpoint_minutes: float = Field(default=5.0, gt=0)  # within an epoch; there is one behind every epoch, too
 
     # Of an epoch's examples that one class may have: of a larger one each epoch draws others. So a class of many kinds,
-    # such as `unknown`, is learned from all that there are of it, and is no more likely for that.
+    # such as `unknown`, is learned from all that there are of it. The network still expects the shares of validation:
+    # the loss adds to the logits what an epoch's shares are beyond those.
     class_share: float = Field(default=1.0, gt=0, le=1)
     average: float = Field(default=0.0, ge=0, lt=1)  # decay of the moving average of the weights, such as 0.999
     mixup: float = Field(default=0.0, ge=0)  # alpha of Beta(alpha, alpha) (arXiv:1710.09412), such as 0.2

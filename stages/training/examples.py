@@ -80,6 +80,17 @@ class Examples:
         return most_of_class(torch.bincount(self.train.y).tolist(), self.class_share)
 
     @cached_property
+    def prior(self) -> Tensor | None:
+        """How much likelier each class is in an epoch than in validation, as a logarithm, where a share was set."""
+        if self.class_share == 1.0:
+            return None
+        counts = [
+            torch.bincount(split.y, minlength=int(self.train.y.max()) + 1) for split in (self.train, self.validation)
+        ]
+        trained, met = counts[0].clamp(max=self.most_of_class), counts[1].clamp(min=1)
+        return (trained / trained.sum()).log() - (met / met.sum()).log()
+
+    @cached_property
     def epoch_size(self) -> int:
         """Training examples of an epoch."""
         return int(torch.bincount(self.train.y).clamp(max=self.most_of_class).sum())

@@ -93,6 +93,7 @@ class Run:
     device: torch.device = CPU
     average: Average | None = None
     teacher: Teacher | None = None
+    prior: Tensor | None = None  # of the classes, beyond what the network is to expect (arXiv:2007.07314)
     scaler: torch.amp.GradScaler | None = None
 
     def forward(self, x: Tensor) -> Tensor:
@@ -216,7 +217,8 @@ def _loss(recipe: Recipe, run: Run, x: Tensor, y: Tensor) -> Tensor:
     if switches.mixup or switches.cutmix:
         x, labels = mixed(x, y, switches.mixup, switches.cutmix, recipe.seed, run.step)
     logits = run.forward(x)
-    loss = F.cross_entropy(logits, y, label_smoothing=smoothing) if labels is None else labels.loss(logits, smoothing)
+    seen = logits if run.prior is None else logits + run.prior.to(run.device)
+    loss = F.cross_entropy(seen, y, label_smoothing=smoothing) if labels is None else labels.loss(seen, smoothing)
     return loss if run.teacher is None else run.teacher.joined(loss, logits, x)
 
 

@@ -132,7 +132,11 @@ def test_of_a_class_with_too_many_examples_each_epoch_draws_others(tmp_path: Pat
     assert torch.bincount(labels[first]).tolist() == torch.bincount(labels[second]).tolist() == [3, 9, 6]
     assert first.tolist() == [i for i in orders[0].tolist() if i in set(first.tolist())]  # the order stays
     assert set(first.tolist()) != set(second.tolist())
-    assert torch.equal(dataclasses.replace(uneven, class_share=1.0).epoch(orders[0]), orders[0])
+    whole = dataclasses.replace(uneven, class_share=1.0)
+    assert torch.equal(whole.epoch(orders[0]), orders[0]) and whole.prior is None
+    held = dataclasses.replace(uneven, validation=dataclasses.replace(source.validation, y=torch.tensor([0, 0, 1, 2])))
+    expected = torch.tensor([(3 / 18) / (2 / 4), (9 / 18) / (1 / 4), (6 / 18) / (1 / 4)]).log()
+    assert held.prior is not None and torch.allclose(held.prior, expected)
 
 
 def test_training_takes_as_many_steps_as_the_smaller_epoch_has(tmp_path: Path) -> None:

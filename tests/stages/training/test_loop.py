@@ -122,3 +122,14 @@ def test_a_loss_that_is_not_finite_stops_the_run_before_the_step():
     ):
         train_step(RECIPE, run, torch.full((2, 3), math.nan), torch.tensor([0, 1]))
     assert run.step == 0 and all(parameter.grad is None for parameter in run.net.parameters())
+
+
+@pytest.mark.parametrize("prior, learned", [(None, math.log(4)), (torch.tensor([0.8 / 0.5, 0.2 / 0.5]).log(), 0.0)])
+def test_a_network_does_not_learn_shares_that_it_shall_not_expect(prior, learned):
+    net = nn.Linear(1, 2)
+    run = Run(net=net, optimiser=torch.optim.SGD(net.parameters(), lr=1.0), prior=prior)
+    recipe = Recipe(step="prune", epochs=1, steps_per_epoch=300, learning_rate=1.0, label_smoothing=0.0, seed=0)
+    for _ in range(200):
+        train_step(recipe, run, torch.zeros(10, 1), torch.tensor([0] * 8 + [1] * 2))
+    said = net(torch.zeros(1))
+    assert float(said[0] - said[1]) == pytest.approx(learned, abs=1e-3)
