@@ -96,10 +96,16 @@ class Examples:
         return int(torch.bincount(self.train.y).clamp(max=self.most_of_class).sum())
 
     def epoch(self, order: Tensor) -> Tensor:
-        """Of all training examples in this order those that an epoch takes: of a class with too many, the first."""
+        """Of all training examples in this order those that an epoch takes: of a class with too many, the first.
+
+        What is left is put in another order, or an epoch would begin with all that it takes of the large classes.
+        """
+        if self.class_share == 1.0:
+            return order
         of_class = F.one_hot(self.train.y[order])
         nth = of_class.cumsum(0)[of_class.bool()]  # of its class, from 1
-        return order[nth <= self.most_of_class]
+        taken = order[nth <= self.most_of_class]
+        return taken[order[taken].argsort()]
 
     @property
     def input_shape(self) -> tuple[int, int, int]:

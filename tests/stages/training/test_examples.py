@@ -130,13 +130,22 @@ def test_of_a_class_with_too_many_examples_each_epoch_draws_others(tmp_path: Pat
     orders = [torch.randperm(30, generator=torch.Generator().manual_seed(seed)) for seed in range(2)]
     first, second = (uneven.epoch(order) for order in orders)
     assert torch.bincount(labels[first]).tolist() == torch.bincount(labels[second]).tolist() == [3, 9, 6]
-    assert first.tolist() == [i for i in orders[0].tolist() if i in set(first.tolist())]  # the order stays
+    assert len(set(first.tolist())) == len(first)
     assert set(first.tolist()) != set(second.tolist())
     whole = dataclasses.replace(uneven, class_share=1.0)
     assert torch.equal(whole.epoch(orders[0]), orders[0]) and whole.prior is None
     held = dataclasses.replace(uneven, validation=dataclasses.replace(source.validation, y=torch.tensor([0, 0, 1, 2])))
     expected = torch.tensor([(3 / 18) / (2 / 4), (9 / 18) / (1 / 4), (6 / 18) / (1 / 4)]).log()
     assert held.prior is not None and torch.allclose(held.prior, expected)
+
+
+def test_classes_are_mixed_from_the_first_step_of_an_epoch_to_the_last(tmp_path: Path) -> None:
+    source = dataclasses.replace(examples(tmp_path), class_share=0.5)
+    labels = torch.tensor([0] * 200 + [1] * 1800)
+    uneven = dataclasses.replace(source, train=dataclasses.replace(source.train, y=labels))
+    order = torch.randperm(2000, generator=torch.Generator().manual_seed(0))
+    parts = labels[uneven.epoch(order)].split(100)
+    assert [40 <= int(part.sum()) <= 60 for part in parts] == [True] * 4
 
 
 def test_training_takes_as_many_steps_as_the_smaller_epoch_has(tmp_path: Path) -> None:
