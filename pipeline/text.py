@@ -40,7 +40,7 @@ def csv_text(rows: Iterable[Mapping[str, object]], columns: Sequence[str]) -> st
 
 def markdown_table(rows: Sequence[Sequence[str]]) -> str:
     """The first row is the head; the first column to the left, the others to the right."""
-    lines = ["| " + " | ".join(_markdown_cell(cell) for cell in row) + " |" for row in rows]
+    lines = ["| " + " | ".join(markdown_text(cell) for cell in row) + " |" for row in rows]
     ruler = "|" + "|".join(":--" if column == 0 else "--:" for column in range(len(rows[0]))) + "|"
     return "\n".join([lines[0], ruler, *lines[1:]])
 
@@ -59,7 +59,8 @@ def aligned(rows: Sequence[Sequence[str]], left: Iterable[int] = (0,)) -> list[s
     ]
 
 
-def _markdown_cell(text: str) -> str:
+def markdown_text(text: str) -> str:
+    """One line in which nothing is markup."""
     return _MARKDOWN.sub(r"\\\1", shown(text).replace("&", "&amp;"))
 
 

@@ -118,12 +118,15 @@ def zoo(
 def publish(
     run: Annotated[str, typer.Argument(help="id, latest, latest~1, EXPERIMENT/latest or folder", metavar="RUN")],
     name: Annotated[str | None, typer.Option("--name", help="instead of its experiment's", metavar="NAME")] = None,
+    note: Annotated[
+        str | None, typer.Option("--note", help="for its card: what the command does not say", metavar="TEXT")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Put the network of a finished run into data/zoo with a card: how it was made, how good it is, how to check it."""
     project = load_project(chosen.file)
     found = run_store(project).find(run)
-    print_answer(project.tool("publish")(found.folder, found.facts, name, project.root), as_json)
+    print_answer(project.tool("publish")(found.folder, found.facts, name, project.root, note), as_json)
 
 
 def _numbers(option: str, text: str | None) -> list[float] | None:

@@ -84,6 +84,7 @@ class Card(Config):
     date: str
     commit: str | None = None  # None: the project is in no repository
     dirty: bool | None = None
+    note: str | None = None  # what the command does not say of how it was made
     seed: dict[str, int]
     config_digest: Sha256
     data: DataOfCard

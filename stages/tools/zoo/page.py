@@ -13,7 +13,7 @@ import yaml
 
 from pipeline.errors import ConfigError, StageError
 from pipeline.stage import Answer
-from pipeline.text import aligned, markdown_table
+from pipeline.text import aligned, markdown_table, markdown_text
 from stages.tools.output_file import write_atomically
 from stages.tools.zoo.cards import PACKAGED, Card, networks, own_zoo, read_card, verified_model
 
@@ -125,7 +125,11 @@ def _own_table(cards: Sequence[Card]) -> list[str]:
             + (f"{card.size_bytes:,}", f"{card.peak_bytes:,}", f"{card.macs:,}", memory, _latencies(card))
             + (energy or _NONE, "hold" if card.fits else "missed")
         )
-    told = [f"- {card.name}: {card.data.what}; seeds {_seeds(card)}; boards {_boards(card)}" for card in cards]
+    told = [
+        f"- {card.name}: {card.data.what}; seeds {_seeds(card)}; boards {_boards(card)}"
+        + (f"; {markdown_text(card.note)}" if card.note else "")
+        for card in cards
+    ]
     return [markdown_table(rows), "", *told]
 
 

@@ -40,7 +40,7 @@ from stages.tools.zoo.page import write_page
 _ELSEWHERE = ("root", "download_dir")  # of the section `data`: places, not contents
 
 
-def publish(folder: Path, facts: Mapping[str, Any], name: str | None, project: Path) -> Answer:
+def publish(folder: Path, facts: Mapping[str, Any], name: str | None, project: Path, note: str | None = None) -> Answer:
     """Put the network of a run into the zoo of the project, and write its page anew."""
     run = f"{facts['name']}/{facts['id']}"
     if facts["state"] != "done" or not facts["whole"]:
@@ -50,7 +50,7 @@ def publish(folder: Path, facts: Mapping[str, Any], name: str | None, project: P
     content = _file(folder, facts, "model")
     if read_task(content) is None:
         raise StageError(f"{run}: {MODEL} says nothing of its task, it is of an earlier version; run it again")
-    card = _card(folder, facts, called, content)
+    card = _card(folder, facts, called, content).model_copy(update={"note": note})
     _check_size(zoo, called, len(content))
     place = zoo / called
     place.mkdir(parents=True, exist_ok=True)

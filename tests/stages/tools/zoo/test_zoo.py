@@ -120,6 +120,14 @@ def test_a_run_outside_a_repository_is_published_without_a_commit(tmp_path: Path
     assert read_card(tmp_path / "data" / "zoo" / "other").commit is None
 
 
+def test_a_note_stands_on_the_card_and_on_the_page_as_it_was_written(tmp_path: Path) -> None:
+    facts = made_run(tmp_path / "run", model_bytes())
+    publish(tmp_path / "run", facts, "noted", tmp_path, "epochs 1 to 3\n<b> at another commit")
+    assert read_card(tmp_path / "data" / "zoo" / "noted").note == "epochs 1 to 3\n<b> at another commit"
+    page = (tmp_path / "data" / "zoo" / "README.md").read_text()
+    assert "; epochs 1 to 3\\n\\<b\\> at another commit" in page.replace("\\\\n", "\\n")
+
+
 def test_the_command_on_the_card_gives_its_accuracy_to_the_example(copy: Path) -> None:
     card = read_card(copy / "data" / "zoo" / "mine-quick")
     words = card.evaluate.split()
