@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,6 +14,7 @@ from pipeline.units import Hertz, Seconds
 from stages.prepare.fingerprint import folder_fingerprint
 
 if TYPE_CHECKING:
+    from data.sounds.corpus import Mixing
     from data.sounds.mfcc import MfccSettings
 
 SAMPLE_RATE_HZ = 16_000  # of every keyword corpus
@@ -29,6 +31,27 @@ Source = Literal[
     "folder",
 ]
 _USUAL_PX = {"visual_wake_words": 96, "imagenet": 224}  # others: 32, the size of CIFAR-10
+
+
+class MixingConfig(Config):
+    """How training examples are made from clips of sound, where other than the data set's own way; see `Mixing`."""
+
+    shift_s: Seconds | None = Field(default=None, lt=1)  # at most so much earlier or later; a word may be cut
+    tempo: float | None = Field(default=None, ge=1, le=2)  # at most so many times as fast, or as slow
+    noise_share: float | None = Field(default=None, ge=0, le=1)  # of the clips that get noise
+    snr_db: tuple[float, float] | None = None  # of these, from the loudest noise to the faintest
+
+    @model_validator(mode="after")
+    def _rises(self) -> MixingConfig:
+        if self.snr_db is not None and not self.snr_db[0] <= self.snr_db[1]:
+            raise ValueError(f"found snr_db from {self.snr_db[0]:g} to {self.snr_db[1]:g}, needed rising")
+        return self
+
+    def applied_to(self, mixing: Mixing) -> Mixing:
+        given = {name: value for name, value in self if value is not None}
+        if "shift_s" in given:
+            given["shift_samples"] = round(given.pop("shift_s") * SAMPLE_RATE_HZ)
+        return replace(mixing, **given)
 
 
 class DataConfig(Config):
@@ -49,6 +72,7 @@ class DataConfig(Config):
     voices: PositiveInt = 58  # of the built-in corpus: all that its manifest lists
     prosodies: PositiveInt = 5  # ways in which each voice of the built-in corpus says each word: 720 test clips
     copies: PositiveInt = 3  # augmented examples of each training clip; one with `augment: on_the_fly`
+    mixing: MixingConfig | None = None  # None: the data set's own; only for sounds
 
     # Side of the pictures; None: that of network.input_shape, else what the data set is used at.
     image_px: int | None = Field(default=None, ge=8, le=224)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from data import (
     Corpus,
@@ -20,12 +21,24 @@ from data import (
     speech_commands_corpus,
     visual_wake_words_images,
 )
+from pipeline.errors import ConfigError
 from pipeline.stage import Progress
 from stages.prepare.config import DataConfig
 
 
 def open_data(data: DataConfig, progress: Progress) -> Corpus | ImageSet:
     """The data that were asked for, or a sentence on how to get them."""
+    source = _opened(data, progress)
+    if data.mixing is None:
+        return source
+    if isinstance(source, ImageSet):
+        raise ConfigError(f"data.mixing: found with {data.source}, which are pictures, needed sounds; leave it out")
+    train = source.splits["train"]
+    mixed = replace(train, mixing=data.mixing.applied_to(train.mixing))
+    return replace(source, splits={**source.splits, "train": mixed})
+
+
+def _opened(data: DataConfig, progress: Progress) -> Corpus | ImageSet:
     if data.source == "builtin_keywords":
         size = CorpusSize(voices=data.voices, prosodies=data.prosodies, copies=data.clip_copies, seed=data.seed)
         return keyword_corpus(size, start=lambda total: progress.start(total, "clip"), advance=progress.advance)

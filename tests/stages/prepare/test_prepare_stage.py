@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +16,10 @@ from pydantic import ValidationError
 from data import CorpusSize, keyword_corpus
 from data.examples.stored import stored_split
 from data.sounds.mfcc import Mfcc, MfccSettings
-from pipeline.errors import StageError
+from pipeline.errors import ConfigError, StageError
 from stages.graph.tflite.task import SoundFeatures, task_of
 from stages.prepare.config import DataConfig, PrepareConfig
+from stages.prepare.source import open_data
 from stages.prepare.stage import Prepared, run
 
 TINY = DataConfig(source="builtin_keywords", voices=4, prosodies=1, copies=2, seed=7)
@@ -164,6 +166,33 @@ def test_waveforms_are_stored_for_augmentation_on_the_fly(tmp_path: Path) -> Non
     assert (takes[silent] == -1).all() and not waves[silent].any()
     assert takes[~silent].tolist() == np.flatnonzero(~silent).tolist()
     assert np.abs(waves[~silent]).max(axis=1).tolist() == [16_384] * int((~silent).sum()), "clips as they were spoken"
+
+
+def test_mixing_changes_training_examples_alone(tiny: Prepared, tmp_path: Path) -> None:
+    mixing = {"shift_s": "250ms", "tempo": 1.2, "noise_share": 1.0, "snr_db": [0, 30]}
+    data = DataConfig(**{**TINY.model_dump(), "augment": "on_the_fly", "mixing": mixing})
+    result = prepared(tmp_path, data)
+    told = json.loads((result.features / "augmentation.json").read_text())["mixing"]
+    usual = asdict(open_data(TINY, Heard()).splits["train"].mixing)
+    changed = {"shift_samples": 4000, "tempo": 1.2, "noise_share": 1.0, "snr_db": [0, 30]}
+    assert told == json.loads(json.dumps(usual)) | changed
+    raw = [json.loads(made.dataset.read_text()) for made in (tiny, result)]
+    for split in ("validation", "test"):
+        unscaled = [
+            np.load(made.features / f"{split}_x.npy")[..., 0] * record["feature_std"] + record["feature_mean"]
+            for made, record in zip((tiny, result), raw, strict=True)
+        ]
+        assert np.allclose(*unscaled, atol=1e-3)
+
+
+def test_mixing_is_for_sounds(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        prepared(tmp_path, DataConfig(source="builtin_images", per_class=10, mixing={"noise_share": 1.0}))
+    assert str(caught.value) == (
+        "data.mixing: found with builtin_images, which are pictures, needed sounds; leave it out"
+    )
+    with pytest.raises(ValidationError, match="found snr_db from 30 to 0, needed rising"):
+        DataConfig(mixing={"snr_db": [30, 0]})
 
 
 def test_wrong_root_is_never_replaced_by_the_built_in_corpus(tmp_path: Path) -> None:
