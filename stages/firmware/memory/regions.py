@@ -31,6 +31,7 @@ SHORT_OUTPUT_BYTES = 1024  # boards/firmware/link/bench.c: a longer one lies in 
 _COUNTED_OPS = 64  # are in VARIABLE_BYTES and CODE_BYTES
 MARK_BYTES = 12  # boards/firmware/core/prof.c
 _CALL_BYTES = 96  # of code and tables, at most: the mark, the call and the output's place
+_WIDE_WEIGHTS = ("fast_conv_2d", "fast_depthwise", "fast_matrix", "fast_vector")  # kernels of int16 weights
 _PLACED = 32  # alignment in boards/firmware/core/placement.h
 _FAST, _BULK = "PLACE_FAST", "PLACE_BULK"
 
@@ -182,7 +183,9 @@ def _check_flash(model: CompiledModel, board: Board, front_end: FrontEnd | None)
     needed = constants + model.most_code_bytes + CODE_BYTES + _CALL_BYTES * max(0, len(model.calls) - _COUNTED_OPS)
     flash = board.memories["flash"]
     if needed > flash.size:
-        raise _over(board, f"weights of {constants} B and code", "flash", flash, needed)
+        are_wide = any(kernel in call.kernel for call in model.calls for kernel in _WIDE_WEIGHTS)
+        first = "set firmware.weights=small, which takes half as much, " if are_wide else ""
+        raise _over(board, f"weights of {constants} B and code", "flash", flash, needed, first)
 
 
 def _does_not_fit(model: CompiledModel, board: Board, beside: int, room: int) -> StageError:
@@ -197,8 +200,8 @@ def _does_not_fit(model: CompiledModel, board: Board, beside: int, room: int) ->
     return _over(board, what, region, board.memories[region], least + beside)
 
 
-def _over(board: Board, what: str, region: str, memory: Memory, needed: int) -> StageError:
+def _over(board: Board, what: str, region: str, memory: Memory, needed: int, first: str = "") -> StageError:
     return StageError(
         f"firmware: {what} need {needed} B, {region} of {board.name} has {memory.size} B "
-        f"({needed - memory.size} B over); prune further or choose a board with more memory"
+        f"({needed - memory.size} B over); {first}prune further or choose a board with more memory"
     )

@@ -173,6 +173,13 @@ def test_weights_beyond_the_flash_are_refused_with_the_bytes_over(tmp_path: Path
     assert [path.name for path in (tmp_path / "large").iterdir()] == ["model.tflite"]
 
 
+def test_weights_that_fit_the_flash_at_half_their_size_are_refused_with_how_to_halve_them(tmp_path: Path) -> None:
+    builder = Int8Builder(0)
+    graph = builder.graph(builder.conv(builder.input(8, 8, 1000), 1100, (1, 1), ConvOptions()))
+    with pytest.raises(StageError, match=r"over\); set firmware.weights=small, which takes half as much, prune"):
+        build(tmp_path / "large", graph, config=FirmwareConfig())
+
+
 def test_an_arena_beyond_the_ram_is_refused_with_the_bytes_over(tmp_path: Path) -> None:
     builder = Int8Builder(0)
     x = builder.input(200, 160, 4)
