@@ -35,7 +35,6 @@ _MOST_CALLS = 400  # in an image
 _MOST_TRACED = 50  # a trace is long
 _MOST_BYTES = 2 << 20  # of an image with several calls
 _DEFINES = {"BOARD_NAME": '"bench"', "BOARD_CLOCK_HZ": "1u", "BOARD_BAUD": "115200u", "BOARD_MEASURES_ENERGY": "0"}
-_DEPENDING = frozenset({"softmax"})
 _CODE = "*(.text*)"  # in sections.ld, and the end of the constants
 _CONSTANTS_END = "_image_end = .;\n    } > FLASH"
 # Flash that no board has: a layer that is to be pruned may take more than the twin's. Memory behind 0x60000000: AN500.
@@ -71,14 +70,6 @@ static union {{
 {scratch}}} scratch PLACE_FAST;
 
 {functions}
-/* Other bytes for a call whose time depends on them: as many above as below 0, far and near. */
-__attribute__((unused)) static void draw(int8_t *bytes, uint32_t count)
-{{
-    for (uint32_t i = 0; i < count; i++) {{
-        bytes[i] = (int8_t)((i * 2654435761u) >> 24);
-    }}
-}}
-
 __attribute__((noipa)) static void calls(void)
 {{
 {calls}    prof_mark({last});
@@ -188,11 +179,6 @@ def _priced(tasks: Sequence[Task], setting: Setting, traced: bool) -> list[Price
     ]
 
 
-def _depends(task: Task) -> bool:
-    """Whether a call's time depends on its input; those of others do by a clipped value or two."""
-    return task.call.kernel in _DEPENDING
-
-
 def kernel_places(program: Program, optimise: str, fpu: str) -> KernelPlaces | None:
     """Of an image; None where it has no kernels."""
     every = _kernel_functions(optimise, fpu) & program.global_functions
@@ -270,9 +256,7 @@ def _source(tasks: Sequence[Task]) -> str:
             arena = max(arena, offsets[-1] + task.graph.tensors[task.call.activations[-1]].nbytes)
         places = [f"&arena[{offset}]" for offset in offsets]
         calls += [
-            f"    draw({places[0]}, {task.graph.tensors[task.call.activations[0]].nbytes}u);"
-            if _depends(task)
-            else '    __asm volatile("" ::: "memory");',  # so that both marks look at prof_timing, as those of ops do
+            '    __asm volatile("" ::: "memory");',  # so that both marks look at prof_timing, as those of ops do
             f"    prof_mark({2 * index});",
             f"    {task.call.call.format(*places)}" if task.call.call else "    ;",
             f"    prof_mark({2 * index + 1});",

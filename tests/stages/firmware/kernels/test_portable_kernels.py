@@ -100,8 +100,8 @@ def _with_constant(seed: int) -> Graph:
 
 def _softmax(seed: int) -> Graph:
     builder = Int8Builder(seed)
-    x = builder.flatten(builder.input(1, 1, (2, 12, 100, 255)[seed % 4]))
-    return builder.graph(builder.softmax(x, beta=1.0 if seed % 2 else 0.5))
+    depth, beta = ((2, 0.5), (12, 1.0), (100, 0.5), (255, 1.0), (500, 0.01), (12, 20.0))[seed]  # flat and steep ones
+    return builder.graph(builder.softmax(builder.flatten(builder.input(1, 1, depth)), beta=beta))
 
 
 CASES: dict[str, Graph] = {
@@ -116,7 +116,7 @@ CASES: dict[str, Graph] = {
         ("max_pool", _pool("MAX_POOL_2D"), 6),
         ("add", _add, 4),
         ("with_constant", _with_constant, 6),
-        ("softmax", _softmax, 4),
+        ("softmax", _softmax, 6),
         ("network", residual_network, 4),
     )
     for seed in range(count)
