@@ -58,8 +58,8 @@ static int32_t one_over_one_plus(int32_t value)
     return chosen((x - (1 << 30)) >> 31, x * 2, INT32_MAX);
 }
 
-/* As Q31; 0 of what lies too far below the row's maximum. */
-static int32_t exp_of_difference(const struct softmax *params, int32_t difference)
+/* As Q31; 0 of what lies too far below the row's maximum. Called, for it is 500 bytes long in each of two places. */
+__attribute__((noinline)) static int32_t exp_of_difference(const struct softmax *params, int32_t difference)
 {
     const int32_t shifted = (int32_t)((uint32_t)difference << params->left);
     const int32_t found = exp_of_negative(high_multiply(shifted, params->multiplier));
