@@ -16,7 +16,7 @@ from hil.virtual.replay.lines import CODE, LOAD
 
 INVOKE = 0x70000000  # where it is said to have been traced
 _MARK = "prof_mark_at"  # where marks are not inline
-_PAGE = 4096  # where QEMU ends a block, too
+_PAGE = 1024  # where QEMU ends a block, too; an M-profile core's are as small as its MPU's regions may be
 _CALL = 0  # in place of an event: here the kernel runs
 
 
@@ -42,14 +42,17 @@ def own_events(program: Program, invoke: int, ops: int) -> tuple[OwnEvents, ...]
     while address not in seen:  # a loop between marks is not understood
         seen.add(address)
         (one,) = decoder.block(address, 1)
+        end = address + one.size_bytes
         is_mark = one.target in marks
+        if following is not None and address // _PAGE < (end - 1) // _PAGE:  # it begins a block of its own
+            found.append(following)
+            following = None
         found[-1] += _code(one, invoke)
         (found[-1] if following is None else following).extend(_literal(one, invoke))
         if one.mnemonic == "bl" and not is_mark:
             found[-1].append(_CALL)
         if is_mark or (one.mnemonic == "str" and arm.ARM_REG_SP not in one.address_registers):
             following = []
-        end = address + one.size_bytes
         if following is not None and (one.pipe is Pipe.BRANCH or one.is_return or address // _PAGE < end // _PAGE):
             found.append(following)
             following = None

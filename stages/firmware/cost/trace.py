@@ -16,7 +16,7 @@ from stages.firmware.kernels.calls import KernelCall
 
 CALLS = "calls"  # the bench's function that stands for model_invoke
 _FUSED = re.compile(r"^t\d+_fused_\d")
-_DEFINITION = re.compile(r"^static (?:const )?(?:struct )?\w+ (\w+)(?:\[\d+\])? = ", re.MULTILINE)
+_DEFINITION = re.compile(r"^static (?:const )?(?:struct )?\w+ (\w+)(?:\[\d+\])?(?: __attribute__\S+)? = ", re.MULTILINE)
 
 What = Literal["scratch", "activation", "constant", "function", "fused", "call"]
 

@@ -19,12 +19,13 @@ def c_comment(text: str) -> str:
 
 
 def c_array(c_type: str, name: str, values: np.ndarray, title: str) -> str:
-    """A constant array of integers."""
+    """A constant array of integers, from a whole word on: built for size, gcc puts bytes anywhere."""
     numbers = list(map(_int32, values.reshape(-1).tolist()))
     a_line = _LINE_CHARACTERS // _NUMBER_CHARACTERS[c_type]
     starts = range(0, len(numbers), a_line)
     body = "\n".join(f"    {', '.join(numbers[start : start + a_line])}," for start in starts)
-    return f"{c_comment(title)}\nstatic const {c_type} {name}[{values.size}] = {{\n{body}\n}};\n\n"
+    aligned = "" if c_type == "int32_t" else " __attribute__((aligned(4)))"
+    return f"{c_comment(title)}\nstatic const {c_type} {name}[{values.size}]{aligned} = {{\n{body}\n}};\n\n"
 
 
 def c_channels(name: str, bias: np.ndarray, multipliers: Sequence[Multiplier]) -> str:
