@@ -22,7 +22,7 @@ from stages.firmware.build.toolchain import Toolchain
 from stages.firmware.model_source import CompiledModel
 from stages.firmware.placement import Placement
 
-_VALUES = re.compile(r"(static (?:const )?u?int\d+_t \w+\[\d+\](?: \w+)? = )\{[^}]*\};")
+_VALUES = re.compile(r"(static (?:const )?u?int\d+_t \w+\[\d+\](?: \w+)?(?: __attribute__\S+)? = )\{[^}]*\};")
 RAM = 0x20000000  # of the twin
 _SCRIPT = """
 SECTIONS
