@@ -38,7 +38,7 @@ static int32_t exp_of_negative(int32_t value)
     static const int32_t FACTORS[] = {1672461947, 1302514674, 790015084, 290630308, 39332535, 720401, 242};
     const int32_t part = (value & (QUARTER_Q5_26 - 1)) - QUARTER_Q5_26;
     const int32_t rest = part - value;
-    int32_t result = exp_near_minus_eighth(part << 5);
+    int32_t result = exp_near_minus_eighth(part * 32);
     for (int32_t bit = 0; bit < (int32_t)(sizeof FACTORS / sizeof FACTORS[0]); bit++) {
         const int32_t is_set = (int32_t)((uint32_t)rest << (7 - bit)) >> 31; /* bit 24 of the rest is a quarter */
         result = chosen(is_set, high_multiply(result, FACTORS[bit]), result);
@@ -55,7 +55,7 @@ static int32_t one_over_one_plus(int32_t value)
         const int32_t error = (1 << 29) - high_multiply(half, x);
         x += high_multiply(x, error) * 4; /* small: the first x is within 1/17 of the quotient */
     }
-    return chosen((x - (1 << 30)) >> 31, x * 2, INT32_MAX);
+    return chosen((x - (1 << 30)) >> 31, (int32_t)((uint32_t)x << 1), INT32_MAX);
 }
 
 /* As Q31; 0 of what lies too far below the row's maximum. Called, for it is 500 bytes long in each of two places. */
