@@ -33,6 +33,7 @@
 #define EDGE_LIMIT (EDGE_SLOTS / 4u * 3u)
 #define MEMORY_LIMIT 16u
 #define MARK_BYTES 4u
+#define PAGE_BYTES 1024u /* an M-profile core's: as small as the regions of its MPU may be */
 
 enum memory_kind { MEMORY_UNCACHED = 0, MEMORY_FLASH = 1, MEMORY_RAM = 2 };
 
@@ -185,6 +186,18 @@ static void write_region(void)
     }
 }
 
+/* What ran up to a mark: with the block before it, where QEMU cut the two only because a page ends. What follows the
+ * mark waits for the results of both. */
+static const struct block *up_to(const struct block *head)
+{
+    const struct block *const before = previous_id == 0u ? NULL : blocks[previous_id - 1u];
+    const bool is_at_cut = head->address % PAGE_BYTES == 0u || head->address / PAGE_BYTES != head->last / PAGE_BYTES;
+    if (before == NULL || before->last + 1u != head->address || !is_at_cut) {
+        return head;
+    }
+    return block_at(before->address, before->instructions + head->instructions, head->last + 1u);
+}
+
 /* A store to prof_stamp[mark]: what `current` has executed so far ends the old region, the rest of it begins the new one. */
 static void enter_region(const struct site *site, uint32_t mark)
 {
@@ -207,9 +220,10 @@ static void enter_region(const struct site *site, uint32_t mark)
     }
     region = mark;
     trace_region(&trace, mark, in_pass != traces_between);
-    previous_id = head->id;
+    const struct block *const done_here = up_to(head);
+    previous_id = done_here->id;
     if (left == 0u) {
-        current = head;
+        current = done_here;
     } else {
         current = block_at(site->next_address, left, current->last + 1u);
         current_first_index = site->index + 1u;
@@ -276,13 +290,20 @@ static void on_access(unsigned cpu, qemu_plugin_meminfo_t info, uint64_t address
     }
 }
 
+/* Not by QEMU's size: where a page ends two bytes further on, that holds two bytes of the next instruction, too. */
+static uint64_t end_of(const struct qemu_plugin_insn *instruction)
+{
+    const uint8_t *const bytes = qemu_plugin_insn_data(instruction);
+    const bool is_wide = bytes[1] >> 3 >= 0x1du; /* of Thumb: 0b11101, 0b11110 and 0b11111 */
+    return qemu_plugin_insn_vaddr(instruction) + (is_wide ? 4u : 2u);
+}
+
 static void on_translation(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
 {
     (void)id;
     const size_t count = qemu_plugin_tb_n_insns(tb);
     const struct qemu_plugin_insn *const last = qemu_plugin_tb_get_insn(tb, count - 1u);
-    const uint64_t end = qemu_plugin_insn_vaddr(last) + qemu_plugin_insn_size(last);
-    struct block *const block = block_at(qemu_plugin_tb_vaddr(tb), (uint32_t)count, end);
+    struct block *const block = block_at(qemu_plugin_tb_vaddr(tb), (uint32_t)count, end_of(last));
     qemu_plugin_register_vcpu_tb_exec_cb(tb, on_block, QEMU_PLUGIN_CB_NO_REGS, block);
     struct site *const sites = malloc(count * sizeof *sites);
     if (sites == NULL) {
@@ -290,8 +311,7 @@ static void on_translation(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
     }
     for (size_t index = 0; index < count; index++) {
         struct qemu_plugin_insn *const instruction = qemu_plugin_tb_get_insn(tb, index);
-        const uint64_t next = qemu_plugin_insn_vaddr(instruction) + qemu_plugin_insn_size(instruction);
-        sites[index] = (struct site){block, (uint32_t)index, next};
+        sites[index] = (struct site){block, (uint32_t)index, end_of(instruction)};
         qemu_plugin_register_vcpu_mem_cb(instruction, on_access, QEMU_PLUGIN_CB_NO_REGS, QEMU_PLUGIN_MEM_RW, &sites[index]);
     }
 }

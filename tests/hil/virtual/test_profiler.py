@@ -10,10 +10,20 @@ from pathlib import Path
 import pytest
 
 from hil.virtual import profiler
-from hil.virtual.profiler import CacheShape, MemoryKind, MemoryModel, MemoryRange, host_compiler, profile_ops
+from hil.virtual.cortex_m7 import CoreParameters
+from hil.virtual.profiler import (
+    CacheShape,
+    MemoryKind,
+    MemoryModel,
+    MemoryRange,
+    host_compiler,
+    profile_ops,
+    profile_program,
+)
 from hil.virtual.twin import Twin
 from pipeline.errors import ToolError
 
+MARKED_BYTES = 32  # from the first mark's code to behind the last mark
 MARK = 8  # instructions of one mark: the timer is read on one side of a boundary, the store lies on the other
 LINE = 32
 LINES = 8192 // LINE  # what op 1 reads and op 2 writes
@@ -84,6 +94,56 @@ def test_line_fills_are_added_at_the_boards_cost(tiny_twin: Path, plugin: Path) 
 
 def test_second_inference_finds_its_code_in_the_cache(tiny_twin: Path, plugin: Path) -> None:
     assert all(op.traffic.flash_code_fills == 0 for op in profile_ops(tiny_twin, None, memory_model("ram"), plugin))
+
+
+MARKED = """
+    .syntax unified
+    .thumb
+    .word 0x20001000, reset + 1
+    .globl reset
+    .type reset, %function
+reset:
+    ldr r4, =prof_stamp
+    ldr r5, =flag
+    b.w 0f
+    .space 944 + {padding}
+0:  movs r0, #0
+    ldrb r3, [r5]
+    str.w r0, [r4, #0]
+    cbnz r3, 1f
+    movs r0, #1
+    ldrb r3, [r5]
+    str.w r0, [r4, #4]
+    cbnz r3, 1f
+    movs r0, #2
+    str.w r0, [r4, #8]
+1:  movs r0, #0x18
+    ldr r1, =0x20026
+    bkpt 0xab
+    .size reset, . - reset
+    .bss
+    .globl prof_stamp
+    .type prof_stamp, %object
+prof_stamp: .space 12
+    .size prof_stamp, 12
+flag: .space 4
+"""
+
+
+def test_what_lies_between_two_marks_takes_as_long_across_a_page(
+    cross_compiler: str, tmp_path: Path, plugin: Path
+) -> None:
+    found = []
+    for padding in range(
+        0, 2 * MARKED_BYTES, 2
+    ):  # so that the page of 1,024 bytes ends in front, in each place, behind
+        source, image = tmp_path / "marked.S", tmp_path / "marked.elf"
+        source.write_text(MARKED.format(padding=padding))
+        argv = [cross_compiler, "-mcpu=cortex-m7", "-mthumb", "-nostdlib", "-Wl,-Ttext=0", "-Wl,-Tbss=0x20001000"]
+        subprocess.run([*argv, "-Wl,-ereset", source, "-o", image], check=True)
+        regions = profile_program(image, CoreParameters(), plugin)
+        found.append([(region.instructions, region.cycles_zero_wait) for region in regions])
+    assert found == [[(4, 3), (3, 2)]] * MARKED_BYTES
 
 
 def test_image_without_marks_is_refused(cross_compiler: str, tmp_path: Path, plugin: Path) -> None:
