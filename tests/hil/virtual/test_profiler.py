@@ -134,9 +134,7 @@ def test_what_lies_between_two_marks_takes_as_long_across_a_page(
     cross_compiler: str, tmp_path: Path, plugin: Path
 ) -> None:
     found = []
-    for padding in range(
-        0, 2 * MARKED_BYTES, 2
-    ):  # so that the page of 1,024 bytes ends in front, in each place, behind
+    for padding in range(0, 2 * MARKED_BYTES, 2):  # the page of 1,024 bytes ends behind, in each place, in front
         source, image = tmp_path / "marked.S", tmp_path / "marked.elf"
         source.write_text(MARKED.format(padding=padding))
         argv = [cross_compiler, "-mcpu=cortex-m7", "-mthumb", "-nostdlib", "-Wl,-Ttext=0", "-Wl,-Tbss=0x20001000"]
