@@ -48,7 +48,7 @@ _LATEST_START_S = SLOT_S - 1.5
 _NOISE_RMS = 0.01 * 32768  # -40 dB of full scale
 _LOUD = 0.1  # of a clip's peak: where its word begins and ends
 _MOST_FALSE_ALARMS_PER_HOUR = 2
-THRESHOLDS = [0.4, 0.5, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.93, 0.96, 0.98, 0.99, 1.0]
+THRESHOLDS = [0.4, 0.5, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.88, 0.9, 0.91, 0.92, 0.93, 0.94, 0.96, 0.98, 0.99, 1.0]
 
 
 @dataclass(frozen=True, eq=False)
