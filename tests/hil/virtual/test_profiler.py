@@ -23,7 +23,7 @@ from hil.virtual.profiler import (
 from hil.virtual.twin import Twin
 from pipeline.errors import ToolError
 
-MARKED_BYTES = 32  # from the first mark's code to behind the last mark
+MARKED_BYTES = 32  # enough for the code of the three marks below
 MARK = 8  # instructions of one mark: the timer is read on one side of a boundary, the store lies on the other
 LINE = 32
 LINES = 8192 // LINE  # what op 1 reads and op 2 writes
