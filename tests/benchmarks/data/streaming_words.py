@@ -3,7 +3,8 @@
     python -m tests.benchmarks.data.streaming_words MODEL.tflite --set data.root=FOLDER [--minutes 60] [--snr 10]
 
 Audio: one slot of three seconds after the other, in each a clip of the split (every fifth an unknown word) at a random
-time, over the split's background noise, so loud that the word is `--snr` dB above it. The network looks at the last
+time, over the split's background noise, so loud that the word is `--snr` dB above it; no clip comes again before all
+have come, so that one with a wrong label counts no oftener than the others. The network looks at the last
 second every 100 ms. Sums and detections are those of `boards/firmware/audio/stream.c`, bit for bit for the same
 features (`stream_reference`, which every run with `firmware.front_end=kws_stream` holds against the twin); features are
 the host's, of which the firmware's differ by one step in one of a thousand at most (`measure.audio.front_end`). The
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -66,7 +68,7 @@ def audio(corpus: Corpus, split: Split, minutes: float, snr_db: float) -> tuple[
     part, rng = corpus.splits[split], np.random.default_rng([20, corpus.seed])
     unknown = corpus.classes.index(UNKNOWN)
     words, others = (
-        np.flatnonzero((part.takes != NO_CLIP) & is_wanted)
+        _in_turn(np.flatnonzero((part.takes != NO_CLIP) & is_wanted), rng)
         for is_wanted in (part.labels != unknown, part.labels == unknown)
     )
     slots = int(minutes * 60 / SLOT_S)
@@ -77,7 +79,7 @@ def audio(corpus: Corpus, split: Split, minutes: float, snr_db: float) -> tuple[
     level = _NOISE_RMS * 10 ** (snr_db / 20)
     for slot in range(slots):
         is_word = slot % UNKNOWN_EVERY != UNKNOWN_EVERY - 1
-        number = int(rng.choice(words if is_word else others))
+        number = next(words if is_word else others)
         clip = part.clips[int(part.takes[number])].astype(np.float64)
         loud = np.flatnonzero(np.abs(clip) > _LOUD * np.abs(clip).max())
         first, last = int(loud[0]), int(loud[-1]) + 1
@@ -87,6 +89,12 @@ def audio(corpus: Corpus, split: Split, minutes: float, snr_db: float) -> tuple[
         begin, end = ((start + place) / SAMPLE_RATE_HZ for place in (first, last))
         spoken.append(SpokenWord(begin, end, int(part.labels[number]) if is_word else None))
     return np.clip(np.round(samples), -32768, 32767).astype(np.int16), tuple(spoken)
+
+
+def _in_turn(numbers: np.ndarray, rng: np.random.Generator) -> Iterator[int]:
+    """All of them in random order, again and again."""
+    while True:
+        yield from rng.permutation(numbers)
 
 
 def stream_features(samples: np.ndarray, settings: MfccSettings, task: Task, graph: Graph) -> np.ndarray:
@@ -137,7 +145,7 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[])
     parser.add_argument("--task", type=Path)
     parser.add_argument("--minutes", type=float, default=60.0)
-    parser.add_argument("--validation-minutes", type=float, default=60.0)
+    parser.add_argument("--validation-minutes", type=float, default=240.0)
     parser.add_argument("--snr", type=float, default=10.0)
     asked = parser.parse_args()
     task = read_task(asked.model) if asked.task is None else task_of(read_json(asked.task))
