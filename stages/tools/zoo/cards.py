@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt, ValidationError
+from pydantic import Field, JsonValue, NonNegativeFloat, NonNegativeInt, PositiveInt, ValidationError
 
 import data
 from pipeline.errors import ConfigError, StageError
@@ -34,7 +34,7 @@ class DataOfCard(Config):
     """What it was trained and tested with."""
 
     source: str  # as `--data` takes it
-    settings: dict[str, bool | int | float | str | None]  # of the section `data`, where they are not the usual ones
+    settings: dict[str, JsonValue]  # of the section `data`, where they are not the usual ones
     what: str  # with versions and numbers, for people
     licence: str
     classes: tuple[str, ...]

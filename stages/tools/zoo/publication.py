@@ -38,6 +38,7 @@ from stages.tools.zoo.evaluation import standard_error
 from stages.tools.zoo.page import write_page
 
 _ELSEWHERE = ("root", "download_dir")  # of the section `data`: places, not contents
+_OF_TRAINING = ("augment", "copies", "mixing")  # of it: what changes no held-out example
 
 
 def publish(folder: Path, facts: Mapping[str, Any], name: str | None, project: Path, note: str | None = None) -> Answer:
@@ -129,7 +130,7 @@ def _board(row: Mapping[str, str]) -> BoardOfCard:
 
 
 def _evaluation(name: str, of_data: DataOfCard, is_local: bool) -> str:
-    given = [f"data.{key}={value}" for key, value in of_data.settings.items() if key not in ("augment", "copies")]
+    given = [f"data.{key}={value}" for key, value in of_data.settings.items() if key not in _OF_TRAINING]
     given += ["data.root=FOLDER"] if is_local else []
     words = ["pipeline", "evaluate", f"zoo:{name}", "--data", of_data.source]
     return shlex.join([*words, *(word for setting in given for word in ("--set", setting))])

@@ -120,6 +120,15 @@ def test_a_run_outside_a_repository_is_published_without_a_commit(tmp_path: Path
     assert read_card(tmp_path / "data" / "zoo" / "other").commit is None
 
 
+def test_how_training_clips_were_mixed_stands_on_the_card_and_not_in_its_command(tmp_path: Path) -> None:
+    mixing = {"shift_s": 0.2, "tempo": None, "noise_share": 0.9, "snr_db": [0.0, 25.0]}
+    config = {**CONFIG, "data": {**CONFIG["data"], "mixing": mixing}}
+    publish(tmp_path / "run", made_run(tmp_path / "run", model_bytes(), config=config), "mixed", tmp_path)
+    card = read_card(tmp_path / "data" / "zoo" / "mixed")
+    assert card.data.settings["mixing"] == mixing
+    assert "mixing" not in card.evaluate
+
+
 def test_a_note_stands_on_the_card_and_on_the_page_as_it_was_written(tmp_path: Path) -> None:
     facts = made_run(tmp_path / "run", model_bytes())
     publish(tmp_path / "run", facts, "noted", tmp_path, "epochs 1 to 3\n<b> at another commit")
